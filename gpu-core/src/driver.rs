@@ -20,27 +20,26 @@ pub struct Driver {
 /// A driver version: two or three numbers joined by dots, kept as the driver writes them (`580.159.04`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct DriverVersion(String);
+pub struct DriverVersion {
+    text: String,
+    major: u32,
+}
 
 impl DriverVersion {
     /// The version as the driver writes it.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The first number, which names the driver generation: 580 in `580.159.04`.
     pub fn major(&self) -> u32 {
-        self.0
-            .split('.')
-            .next()
-            .and_then(|number| number.parse().ok())
-            .expect("checked when parsed")
+        self.major
     }
 }
 
 impl fmt::Display for DriverVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.pad(&self.text)
     }
 }
 
@@ -48,15 +47,22 @@ impl FromStr for DriverVersion {
     type Err = ParseVersionError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parts: Vec<_> = text.split('.').collect();
-        let number = |part: &&str| part.bytes().all(|b| b.is_ascii_digit()) && part.parse::<u32>().is_ok();
-        if (2..=3).contains(&parts.len()) && parts.iter().all(number) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(ParseVersionError {
+        let number = |part: &str| {
+            part.bytes()
+                .all(|b| b.is_ascii_digit())
+                .then(|| part.parse::<u32>().ok())
+                .flatten()
+        };
+        let numbers: Option<Vec<_>> = text.split('.').map(number).collect();
+        match numbers.as_deref() {
+            Some(&([major, _] | [major, _, _])) => Ok(Self {
+                text: text.to_owned(),
+                major,
+            }),
+            _ => Err(ParseVersionError {
                 text: text.to_owned(),
                 expected: "two or three numbers joined by dots",
-            })
+            }),
         }
     }
 }
@@ -71,7 +77,7 @@ impl TryFrom<String> for DriverVersion {
 
 impl From<DriverVersion> for String {
     fn from(version: DriverVersion) -> Self {
-        version.0
+        version.text
     }
 }
 

@@ -15,6 +15,12 @@
 //! - [`Inventory`], [`Gpu`], [`Driver`]: the value itself
 //! - [`Problem`]: what could not be read while the rest could
 //! - [`GpuUuid`], [`PciAddress`]: identifiers, checked when parsed
+#![cfg_attr(feature = "nvml", doc = "- [`nvml`]: reading a node, and its health events")]
+//!
+//! # Features
+//! Name | Adds | Default
+//! ---|---|---
+//! `nvml` | reading a node through `libnvidia-ml.so.1` | yes
 //!
 //! # What this crate does not do
 //! It knows nothing of Kubernetes and runs no async runtime.
@@ -22,13 +28,19 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod driver;
+#[cfg(feature = "nvml")]
+mod error;
 mod gpu;
 mod inventory;
+#[cfg(feature = "nvml")]
+pub mod nvml;
 mod pci;
 mod problem;
 mod product;
 mod uuid;
 
+#[cfg(feature = "nvml")]
+pub use crate::error::{Error, Result};
 pub use crate::{
     driver::{CudaVersion, Driver, DriverVersion, ParseVersionError},
     gpu::{Ecc, Gpu, Memory, Mig, PcieLink, PowerLimit},
