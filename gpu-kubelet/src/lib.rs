@@ -20,6 +20,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
+//! The README has a whole plugin.
+//!
 //! # Where things are
 //! - [`connect`], [`listen`]: Unix sockets for tonic, with the authority that other gRPC libraries insist on
 //! - [`register`]: a device plugin's announcement
@@ -27,6 +29,12 @@
 //! - [`pod_resources`]: the same of the pod resources protocol, v1
 //! - [`names`]: paths and words fixed by the kubelet
 //! - [`Error`]: what went wrong, and whether waiting helps
+#![cfg_attr(feature = "double", doc = "- [`double`]: a kubelet for tests and demonstrations")]
+//!
+//! # Features
+//! Name | Adds | Default
+//! ---|---|---
+//! `double` | `double::Kubelet`, a kubelet without a cluster | no
 //!
 //! # What this crate does not do
 //! It knows no GPU, keeps no retry loop (that is the plugin's policy) and watches no files.
@@ -41,6 +49,8 @@ pub use prost;
 pub use tonic;
 
 pub mod device_plugin;
+#[cfg(feature = "double")]
+pub mod double;
 pub mod names;
 pub mod pod_resources;
 
@@ -56,3 +66,7 @@ pub use crate::{
     listen::{Incoming, listen},
     register::{REGISTER_TIMEOUT, Registration, register},
 };
+
+#[cfg(all(doctest, feature = "double"))]
+#[doc = include_str!("../README.md")] // the README's code is compiled and run
+struct Readme;

@@ -1,13 +1,17 @@
 //! Making sockets, finding them occupied or absent.
 
 use std::{
+    convert::Infallible,
     fs,
     os::unix::{fs::PermissionsExt, net::UnixListener as StdListener},
     path::Path,
     time::{Duration, Instant},
 };
 
-use gpu_kubelet::{Error, Registration, connect, listen, register};
+use gpu_kubelet::{
+    Error, Registration, connect, listen, register,
+    tonic::{self, Status, codegen::http, transport::Server},
+};
 use tempfile::TempDir;
 
 fn scratch() -> TempDir {
@@ -121,6 +125,30 @@ async fn dropped_listener_leaves_its_successors_socket() {
     drop(old);
 
     connect(&path).await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_carry_the_authority_localhost() {
+    let dir = scratch();
+    let incoming = listen(dir.path().join("kubelet.sock")).await.unwrap();
+    let socket = incoming.path().to_owned();
+    let (seen, mut authorities) = tokio::sync::mpsc::unbounded_channel();
+    let service = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
+        seen.send(request.uri().authority().map(ToString::to_string))
+            .expect("a listener");
+        std::future::ready(Ok::<_, Infallible>(
+            Status::unimplemented("only looks").into_http::<tonic::body::Body>(),
+        ))
+    });
+    tokio::spawn(Server::builder().serve_with_incoming(service, incoming));
+
+    let registration = Registration::new("widgets.sock", "example.com/widget");
+    let error = register(socket, &registration, Duration::from_secs(5))
+        .await
+        .unwrap_err();
+
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert_eq!(authorities.recv().await.unwrap().as_deref(), Some("localhost"));
 }
 
 #[tokio::test]
