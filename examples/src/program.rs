@@ -1,0 +1,60 @@
+//! What every program does the same way: errors, exit codes and standard output.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// Runs a program: 0 if it succeeds, 1 and one message on standard error if not.
+///
+/// Bad usage is clap's business: exit code 2.
+pub(crate) fn run(program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
+    match program() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed.
+            let _ = writeln!(io::stderr(), "error: {}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes to standard output; a reader that has seen enough (`| head`) is no failure.
+pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
+    match write!(io::stdout().lock(), "{text}").and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context("cannot write to standard output"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a remark to standard error, so that standard output stays what was asked for.
+pub(crate) fn remark(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// An error and its causes in one line, each said once: some libraries repeat the cause in their own message.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_its_parent_repeats_is_said_once() {
+        let error = anyhow::anyhow!("no such file")
+            .context("cannot load: no such file")
+            .context("cannot start");
+        assert_eq!(chain(&error), "cannot start: cannot load: no such file");
+    }
+}

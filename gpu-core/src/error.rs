@@ -1,0 +1,114 @@
+use std::path::PathBuf;
+
+use nvml_wrapper::error::NvmlError;
+
+/// A [`Result`](std::result::Result) whose error is this crate's [`Error`] unless said otherwise.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a node could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The driver library is absent: no NVIDIA driver on this node, or its directory is not mounted here.
+    #[error("no NVIDIA driver library: there is no {}", places(tried))]
+    LibraryNotFound {
+        /// Where it was looked for, in order.
+        tried: Vec<PathBuf>,
+    },
+    /// The file is there and the loader refuses it: another architecture, truncated, or a library it needs is missing.
+    #[error("cannot load the NVIDIA driver library `{}`", path.display())]
+    LibraryUnusable {
+        /// The file.
+        path: PathBuf,
+        /// What the loader said.
+        #[source]
+        source: NvmlError,
+    },
+    /// The library has no such function: it is not NVML, or of another time.
+    #[error("the library `{}` has no function `{symbol}`", path.display())]
+    MissingSymbol {
+        /// The file.
+        path: PathBuf,
+        /// The function.
+        symbol: &'static str,
+    },
+    /// The library is there and the kernel driver is not: load the module, or give this process the device nodes.
+    #[error("the NVIDIA kernel driver is not loaded, or /dev/nvidiactl is not given to this process (asked `{}`)", library.display())]
+    DriverNotLoaded {
+        /// The library that said so.
+        library: PathBuf,
+    },
+    /// Library and kernel module are of different versions (NVML 18): the driver was upgraded under a running node.
+    /// Reload the module or reboot the node.
+    #[error("driver/library version mismatch: `{}` is not of the version of the loaded kernel driver; reload the driver or reboot", library.display())]
+    VersionMismatch {
+        /// The library that said so.
+        library: PathBuf,
+    },
+    /// The library could not start for another reason.
+    #[error("cannot initialise the NVIDIA driver library `{}`", library.display())]
+    Init {
+        /// The library.
+        library: PathBuf,
+        /// What it answered.
+        #[source]
+        source: NvmlError,
+    },
+    /// A call about the whole node failed.
+    #[error("`{call}` failed")]
+    Call {
+        /// The NVML function.
+        call: &'static str,
+        /// What it answered.
+        #[source]
+        source: NvmlError,
+    },
+    /// The driver answered something that has no meaning here.
+    #[error("`{call}` answered `{answer}`")]
+    Answer {
+        /// The NVML function.
+        call: &'static str,
+        /// The answer.
+        answer: String,
+        /// Why it has no meaning.
+        #[source]
+        source: crate::ParseVersionError,
+    },
+    /// A path could not be resolved beneath its root.
+    #[error("cannot resolve `{}` beneath `{}`", path.display(), root.display())]
+    Resolve {
+        /// The root.
+        root: PathBuf,
+        /// The path within it.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The thread that waits for events could not be started.
+    #[error("cannot start the thread that waits for GPU events")]
+    Thread(#[source] std::io::Error),
+}
+
+impl Error {
+    /// Whether waiting may help: a driver that is not there yet can still be installed or loaded.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::LibraryNotFound { .. }
+                | Self::DriverNotLoaded { .. }
+                | Self::VersionMismatch { .. }
+                | Self::Init { .. }
+                | Self::Call { .. }
+        )
+    }
+}
+
+/// A bare file name stands for the loader's search path.
+fn places(paths: &[PathBuf]) -> String {
+    let place = |path: &PathBuf| match path.components().count() {
+        1 => format!("`{}` in the loader's search path", path.display()),
+        _ => format!("`{}`", path.display()),
+    };
+    paths.iter().map(place).collect::<Vec<_>>().join(" and no ")
+}

@@ -1,0 +1,24 @@
+//! Reading a node through `libnvidia-ml.so.1`.
+//!
+//! ```no_run
+//! use gpu_core::nvml::{Library, LibrarySearch};
+//!
+//! let library = Library::open(&LibrarySearch::default())?;
+//! for gpu in library.inventory("/".as_ref())?.gpus {
+//!     println!("{} {}", gpu.index, gpu.name);
+//! }
+//! # Ok::<(), gpu_core::Error>(())
+//! ```
+//!
+//! Only this module calls NVML. It goes through `nvml-wrapper` where that says all that NVML says, and through the private
+//! module `raw` for the calls that it lacks or shortens.
+
+mod events;
+mod library;
+mod raw;
+mod read;
+
+pub use self::{
+    events::{HealthEvent, HealthEventKind, HealthWatch, Watched},
+    library::{Library, LibrarySearch},
+};

@@ -1,0 +1,235 @@
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use nvml_wrapper::error::NvmlError;
+
+use super::{Library, raw};
+use crate::{Error, Gpu, GpuUuid, Problem, ProblemKind, Result};
+
+/// How long one wait lasts: the longest time that [`HealthWatch::stop`] takes.
+const WAIT_MS: u32 = 500;
+
+/// After a wait that failed, and twice as long after each further one, so that a lost GPU costs no processor time.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Something that happened to a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthEvent {
+    /// The physical GPU.
+    pub gpu: GpuUuid,
+    /// What happened.
+    pub kind: HealthEventKind,
+    /// The GPU instance it happened to; `None` where it is the whole GPU's.
+    pub gpu_instance: Option<u32>,
+    /// The compute instance it happened to; `None` where it is the whole GPU's or GPU instance's.
+    pub compute_instance: Option<u32>,
+}
+
+/// What a [`HealthEvent`] reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HealthEventKind {
+    /// The driver logged this Xid.
+    Xid(u64),
+    /// A memory error was corrected.
+    SingleBitEcc,
+    /// A memory error could not be corrected.
+    DoubleBitEcc,
+}
+
+impl HealthEventKind {
+    const SINGLE_BIT_ECC: u64 = 1; // nvmlEventTypeSingleBitEccError
+    const DOUBLE_BIT_ECC: u64 = 2; // nvmlEventTypeDoubleBitEccError
+    const XID: u64 = 8; // nvmlEventTypeXidCriticalError
+    const ALL: u64 = Self::SINGLE_BIT_ECC | Self::DOUBLE_BIT_ECC | Self::XID;
+
+    fn from_nvml(kind: u64, data: u64) -> Option<Self> {
+        match kind {
+            Self::SINGLE_BIT_ECC => Some(Self::SingleBitEcc),
+            Self::DOUBLE_BIT_ECC => Some(Self::DoubleBitEcc),
+            Self::XID => Some(Self::Xid(data)),
+            _ => None,
+        }
+    }
+}
+
+/// What a [`HealthWatch`] delivers.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Watched {
+    /// An event.
+    Event(HealthEvent),
+    /// NVML could not wait, as when a GPU has fallen off the bus. The watch goes on after a pause.
+    Interrupted(Error),
+}
+
+/// A thread that waits for the health events of a node's GPUs.
+///
+/// One event set for all, one registration for each physical GPU. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct HealthWatch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    problems: Vec<Problem>,
+}
+
+impl HealthWatch {
+    /// Starts to watch `gpus`; events that happen after this returns are delivered.
+    ///
+    /// `deliver` is called on the watch's own thread and ends it by [`ControlFlow::Break`].
+    ///
+    /// # Errors
+    /// Where NVML offers no events at all, or no thread can be started. A single GPU that offers none, or is lost, is in
+    /// [`problems`](Self::problems).
+    pub fn start(
+        library: Arc<Library>,
+        gpus: &[Gpu],
+        deliver: impl FnMut(Watched) -> ControlFlow<()> + Send + 'static,
+    ) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let wanted: Vec<_> = gpus.iter().map(|gpu| (gpu.index, gpu.uuid.clone())).collect();
+        let (ready, registered) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new()
+            .name("gpu-health".to_owned())
+            .spawn({
+                let stop = Arc::clone(&stop);
+                move || match Registered::new(&library, &wanted) {
+                    Ok((registered, problems)) => {
+                        // Nobody waits for the answer any more if the caller's thread is gone: then there is nothing to do.
+                        if ready.send(Ok(problems)).is_ok() {
+                            registered.watch(&stop, deliver);
+                        }
+                    }
+                    Err(error) => drop(ready.send(Err(error))),
+                }
+            })
+            .map_err(Error::Thread)?;
+        let problems = registered.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+            problems,
+        })
+    }
+
+    /// The GPUs whose events cannot be waited for.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Ends the thread, after 0.5 s at most if it is not in `deliver`.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for HealthWatch {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark(); // it may be in a pause
+            // A panic in `deliver` was the caller's and has been reported on that thread.
+            drop(thread.join());
+        }
+    }
+}
+
+/// An event set and the GPUs that are in it.
+struct Registered<'nvml> {
+    set: raw::EventSet<'nvml>,
+    gpus: Vec<(raw::Handle, GpuUuid)>,
+}
+
+impl<'nvml> Registered<'nvml> {
+    fn new(library: &'nvml Library, wanted: &[(u32, GpuUuid)]) -> Result<(Self, Vec<Problem>)> {
+        let set = raw::EventSet::new(&library.nvml).map_err(|source| Error::Call {
+            call: "nvmlEventSetCreate",
+            source,
+        })?;
+        let mut registered = Self { set, gpus: Vec::new() };
+        let mut problems = Vec::new();
+        for (index, uuid) in wanted {
+            match registered.add(library, uuid) {
+                Ok(()) => {}
+                Err((call, error)) => problems.push(Problem {
+                    index: *index,
+                    uuid: Some(uuid.clone()),
+                    pci: None,
+                    kind: match error {
+                        NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound => ProblemKind::Lost,
+                        NvmlError::NoPermission => ProblemKind::NoPermission,
+                        _ => ProblemKind::Incomplete,
+                    },
+                    call: call.to_owned(),
+                    message: error.to_string(),
+                }),
+            }
+        }
+        Ok((registered, problems))
+    }
+
+    fn add(&mut self, library: &'nvml Library, uuid: &GpuUuid) -> Result<(), (&'static str, NvmlError)> {
+        let device = library
+            .nvml
+            .device_by_uuid(uuid.as_str())
+            .map_err(|error| ("nvmlDeviceGetHandleByUUID", error))?;
+        let supported = device
+            .supported_event_types()
+            .map_err(|error| ("nvmlDeviceGetSupportedEventTypes", error))?;
+        let kinds = supported.bits() & HealthEventKind::ALL;
+        self.set
+            .register(&device, kinds)
+            .map_err(|error| ("nvmlDeviceRegisterEvents", error))?;
+        self.gpus.push((raw::Handle::of(&device), uuid.clone()));
+        Ok(())
+    }
+
+    fn watch(&self, stop: &AtomicBool, mut deliver: impl FnMut(Watched) -> ControlFlow<()>) {
+        let mut pause = FIRST_PAUSE;
+        while !stop.load(Relaxed) {
+            let watched = match self.set.wait(WAIT_MS) {
+                Ok(event) => match self.interpret(event) {
+                    Some(event) => Watched::Event(event),
+                    None => continue,
+                },
+                Err(NvmlError::Timeout) => {
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+                Err(source) => Watched::Interrupted(Error::Call {
+                    call: "nvmlEventSetWait_v2",
+                    source,
+                }),
+            };
+            let interrupted = matches!(watched, Watched::Interrupted(_));
+            if deliver(watched).is_break() {
+                return;
+            }
+            if interrupted && !stop.load(Relaxed) {
+                thread::park_timeout(pause);
+                pause = LONGEST_PAUSE.min(pause * 2);
+            }
+        }
+    }
+
+    /// `None` for an event that was not asked for.
+    fn interpret(&self, event: raw::Event) -> Option<HealthEvent> {
+        let whole = |id: u32| (id != u32::MAX).then_some(id);
+        let (_, uuid) = self.gpus.iter().find(|(handle, _)| *handle == event.gpu)?;
+        Some(HealthEvent {
+            gpu: uuid.clone(),
+            kind: HealthEventKind::from_nvml(event.kind, event.data)?,
+            gpu_instance: whole(event.gpu_instance),
+            compute_instance: whole(event.compute_instance),
+        })
+    }
+}

@@ -1,0 +1,237 @@
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
+};
+
+use nvml_wrapper::{Nvml, error::NvmlError};
+use rustix::{
+    fd::AsRawFd,
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
+};
+
+use crate::{Error, Result};
+
+/// The SONAME of NVML, and what the loader is asked for when no file is named.
+const SONAME: &str = "libnvidia-ml.so.1";
+
+/// Where the driver library lies beneath a driver root, in the order of the vendor's device plugin
+/// (k8s-device-plugin v0.20.0, `internal/plugin/manager`).
+const DIRECTORIES: [&str; 6] = [
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+];
+
+/// Where to look for the driver library.
+///
+/// The default asks the loader, which knows `LD_LIBRARY_PATH` and `/etc/ld.so.cache`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LibrarySearch {
+    /// This file and no other.
+    pub library: Option<PathBuf>,
+    /// A driver root to look beneath before the loader is asked; `/` is left to the loader.
+    pub driver_root: Option<PathBuf>,
+}
+
+impl LibrarySearch {
+    fn find(&self) -> Result<PathBuf> {
+        if let Some(library) = &self.library {
+            // A bare name is the loader's business; a path that is absent deserves a better word than the loader's.
+            return if library.components().count() == 1 || library.exists() {
+                Ok(library.clone())
+            } else {
+                Err(Error::LibraryNotFound {
+                    tried: vec![library.clone()],
+                })
+            };
+        }
+        if let Some(root) = self.driver_root.as_deref().filter(|root| *root != Path::new("/")) {
+            for directory in DIRECTORIES {
+                if let Some(found) = resolve_beneath(root, &Path::new(directory).join(SONAME))? {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(PathBuf::from(SONAME))
+    }
+
+    /// Every place that [`find`](Self::find) looks at, for a message.
+    fn places(&self) -> Vec<PathBuf> {
+        let root = self.driver_root.as_deref().filter(|root| *root != Path::new("/"));
+        root.into_iter()
+            .flat_map(|root| DIRECTORIES.map(|directory| root.join(directory).join(SONAME)))
+            .chain([PathBuf::from(SONAME)])
+            .collect()
+    }
+}
+
+/// The real path of `path` beneath `root`, symbolic links followed as if `root` were `/`; `None` where there is no such file.
+fn resolve_beneath(root: &Path, path: &Path) -> Result<Option<PathBuf>> {
+    let error = |source: io::Error| Error::Resolve {
+        root: root.to_owned(),
+        path: path.to_owned(),
+        source,
+    };
+    let directory = match openat(
+        CWD,
+        root,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        Ok(directory) => directory,
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(error(errno.into())),
+    };
+    match openat2(
+        directory,
+        path,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT,
+    ) {
+        // The loader takes a path, not a descriptor: one opened by descriptor has no name to find its neighbours by.
+        Ok(file) => std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+            .map(Some)
+            .map_err(error),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(error(errno.into())),
+    }
+}
+
+/// The driver library, loaded and initialised.
+///
+/// Keep one for the life of a process and share it by [`Arc`](std::sync::Arc). Dropping it shuts NVML down.
+pub struct Library {
+    pub(super) nvml: Nvml,
+    path: PathBuf,
+    /// How many inventories were read.
+    pub(super) generation: AtomicU64,
+}
+
+impl Library {
+    /// Finds, loads and initialises the library.
+    ///
+    /// # Errors
+    /// [`Error::LibraryNotFound`], [`Error::LibraryUnusable`], [`Error::MissingSymbol`], [`Error::DriverNotLoaded`],
+    /// [`Error::VersionMismatch`] or [`Error::Init`]. A node without GPUs, or with broken ones, is no error.
+    pub fn open(search: &LibrarySearch) -> Result<Self> {
+        let path = search.find()?;
+        match Nvml::builder().lib_path(path.as_os_str()).init() {
+            Ok(nvml) => Ok(Self {
+                nvml,
+                path,
+                generation: AtomicU64::new(0),
+            }),
+            Err(source) => Err(open_error(search, path, source)),
+        }
+    }
+
+    /// The file that was loaded, or the bare SONAME where the loader found it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn open_error(search: &LibrarySearch, path: PathBuf, source: NvmlError) -> Error {
+    match source {
+        // The loader has one error for "no such file" and "cannot be loaded"; a bare name that it cannot find is the former.
+        NvmlError::LibloadingError(ref error)
+            if path.components().count() == 1 && causes(error).contains("No such file") =>
+        {
+            let tried = if search.library.is_some() {
+                vec![path]
+            } else {
+                search.places()
+            };
+            Error::LibraryNotFound { tried }
+        }
+        NvmlError::LibloadingError(_) => Error::LibraryUnusable { path, source },
+        NvmlError::FailedToLoadSymbol(_) => Error::MissingSymbol {
+            path,
+            symbol: "nvmlInit_v2",
+        },
+        NvmlError::DriverNotLoaded => Error::DriverNotLoaded { library: path },
+        NvmlError::LibRmVersionMismatch => Error::VersionMismatch { library: path },
+        source => Error::Init { library: path, source },
+    }
+}
+
+/// An error and its sources in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(Some(error), |error| error.source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed_beneath_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let lib = root.path().join("usr/lib64");
+        std::fs::create_dir_all(&lib).unwrap();
+        std::fs::write(lib.join("libnvidia-ml.so.580.1"), "").unwrap();
+        std::os::unix::fs::symlink("/usr/lib64/libnvidia-ml.so.580.1", lib.join(SONAME)).unwrap();
+        let search = LibrarySearch {
+            driver_root: Some(root.path().to_owned()),
+            ..LibrarySearch::default()
+        };
+        let real = root
+            .path()
+            .canonicalize()
+            .unwrap()
+            .join("usr/lib64/libnvidia-ml.so.580.1");
+        assert_eq!(search.find().unwrap(), real);
+    }
+
+    #[test]
+    fn a_named_library_that_is_absent_is_the_only_place_looked_at() {
+        let search = LibrarySearch {
+            library: Some("/nonexistent/libnvidia-ml.so.1".into()),
+            ..LibrarySearch::default()
+        };
+        let error = Library::open(&search).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no NVIDIA driver library: there is no `/nonexistent/libnvidia-ml.so.1`"
+        );
+        assert!(error.is_transient());
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_unusable() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let search = LibrarySearch {
+            library: Some(file.path().to_owned()),
+            ..LibrarySearch::default()
+        };
+        let error = Library::open(&search).unwrap_err();
+        assert!(matches!(error, Error::LibraryUnusable { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn a_library_that_is_not_nvml_lacks_its_first_function() {
+        let search = LibrarySearch {
+            library: Some("libc.so.6".into()),
+            ..LibrarySearch::default()
+        };
+        let error = Library::open(&search).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the library `libc.so.6` has no function `nvmlInit_v2`"
+        );
+    }
+}

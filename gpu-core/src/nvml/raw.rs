@@ -1,0 +1,122 @@
+//! The NVML calls that `nvml-wrapper` 0.13 lacks or shortens.
+//!
+//! | call | why not the wrapper's |
+//! |---|---|
+//! | `nvmlDeviceGetMemoryInfo` | it calls `_v2` alone, which drivers before 510 do not have |
+//! | `nvmlSystemGetCudaDriverVersion` | it calls `_v2` alone, which fails where libcuda is not loadable |
+//! | `nvmlEventSetWait_v2` and its set | it drops the GPU and compute instance of an event and the number of an unknown Xid |
+
+#![expect(unsafe_code, reason = "calls into the driver's C library")]
+
+use nvml_wrapper::{
+    Device, Nvml,
+    error::{NvmlError, nvml_sym, nvml_try},
+};
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t};
+
+/// The first version of the CUDA version call: 1000 × major + 10 × minor.
+pub(super) fn cuda_driver_version(nvml: &Nvml) -> Result<u32, NvmlError> {
+    let call = nvml_sym(nvml.lib().nvmlSystemGetCudaDriverVersion.as_ref())?;
+    let mut version = 0;
+    // SAFETY: NVML is initialised as long as `nvml` lives, and `version` is a valid place for one int.
+    nvml_try(unsafe { call(&raw mut version) })?;
+    u32::try_from(version).map_err(|_| NvmlError::Unknown)
+}
+
+/// The first version of the memory call: the whole framebuffer in bytes, as the second version's `total`.
+pub(super) fn memory_total(device: &Device<'_>) -> Result<u64, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+    let mut memory = nvmlMemory_t {
+        total: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: the handle is used while the `Nvml` that gave it is borrowed by `device`.
+    let handle = unsafe { device.handle() };
+    // SAFETY: the handle is NVML's own, and `memory` is a valid place for the struct of this version of the call.
+    nvml_try(unsafe { call(handle, &raw mut memory) })?;
+    Ok(memory.total)
+}
+
+/// A GPU as events name it. It is compared and never followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle(nvmlDevice_t);
+
+impl Handle {
+    pub(super) fn of(device: &Device<'_>) -> Self {
+        // SAFETY: the pointer is kept for comparison only; NVML gives one GPU the same handle until it is shut down.
+        Self(unsafe { device.handle() })
+    }
+}
+
+/// An event as NVML delivers it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Event {
+    pub(super) gpu: Handle,
+    /// One `nvmlEventType*` bit.
+    pub(super) kind: u64,
+    /// The Xid, for an Xid event.
+    pub(super) data: u64,
+    /// 0xFFFFFFFF where the event is of the whole GPU.
+    pub(super) gpu_instance: u32,
+    /// 0xFFFFFFFF where the event is of the whole GPU.
+    pub(super) compute_instance: u32,
+}
+
+/// A set of events to wait for. Not for use by two threads at once, as NVML demands.
+#[derive(Debug)]
+pub(super) struct EventSet<'nvml> {
+    nvml: &'nvml Nvml,
+    set: nvmlEventSet_t,
+}
+
+impl<'nvml> EventSet<'nvml> {
+    pub(super) fn new(nvml: &'nvml Nvml) -> Result<Self, NvmlError> {
+        // Checked here so that neither waiting nor dropping can find it absent later.
+        nvml_sym(nvml.lib().nvmlEventSetFree.as_ref())?;
+        let call = nvml_sym(nvml.lib().nvmlEventSetCreate.as_ref())?;
+        let mut set = std::ptr::null_mut();
+        // SAFETY: NVML is initialised as long as `nvml` lives, and `set` is a valid place for one handle.
+        nvml_try(unsafe { call(&raw mut set) })?;
+        Ok(Self { nvml, set })
+    }
+
+    /// Adds a GPU's events; `kinds` must be among those that it supports.
+    pub(super) fn register(&self, device: &Device<'nvml>, kinds: u64) -> Result<(), NvmlError> {
+        let call = nvml_sym(self.nvml.lib().nvmlDeviceRegisterEvents.as_ref())?;
+        // SAFETY: `device` borrows the same `Nvml` as this set, which outlives the call.
+        let handle = unsafe { device.handle() };
+        // SAFETY: both handles are NVML's own and alive: the set is freed on drop only.
+        nvml_try(unsafe { call(handle, kinds, self.set) })
+    }
+
+    /// The next event; `Err(NvmlError::Timeout)` if there was none for `timeout_ms`.
+    pub(super) fn wait(&self, timeout_ms: u32) -> Result<Event, NvmlError> {
+        let call = nvml_sym(self.nvml.lib().nvmlEventSetWait_v2.as_ref())?;
+        let mut event = nvmlEventData_t {
+            device: std::ptr::null_mut(),
+            eventType: 0,
+            eventData: 0,
+            gpuInstanceId: u32::MAX,
+            computeInstanceId: u32::MAX,
+        };
+        // SAFETY: the set is alive, and `event` is a valid place for the struct of this version of the call.
+        nvml_try(unsafe { call(self.set, &raw mut event, timeout_ms) })?;
+        Ok(Event {
+            gpu: Handle(event.device),
+            kind: event.eventType,
+            data: event.eventData,
+            gpu_instance: event.gpuInstanceId,
+            compute_instance: event.computeInstanceId,
+        })
+    }
+}
+
+impl Drop for EventSet<'_> {
+    fn drop(&mut self) {
+        if let Ok(call) = &self.nvml.lib().nvmlEventSetFree {
+            // SAFETY: the set is NVML's own and nobody uses it after this. A set that cannot be freed is left to NVML.
+            let _ = unsafe { call(self.set) };
+        }
+    }
+}

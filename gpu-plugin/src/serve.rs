@@ -1,0 +1,223 @@
+use std::{
+    future::Future,
+    path::{Path, PathBuf},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use gpu_kubelet::{
+    Incoming, REGISTER_TIMEOUT, Registration, device_plugin::DevicePluginServer, listen, names::KUBELET_SOCKET,
+    register,
+};
+use tokio::{sync::watch, task::JoinHandle, time};
+
+use crate::{
+    Error, Resource, Result,
+    server::{OPTIONS, Server},
+    socket::{DirectoryWatch, Identity},
+};
+
+/// Between attempts that may succeed without anybody's help.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Between registrations that the kubelet refused: it needs somebody's help, or the node is very busy.
+const REFUSED_RETRY: Duration = Duration::from_secs(10);
+
+/// How long open streams get to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Where a plugin serves and registers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sockets {
+    /// The kubelet's registration socket; the plugin's own socket lies beside it, where the kubelet looks for it.
+    ///
+    /// Default: `/var/lib/kubelet/device-plugins/kubelet.sock`.
+    pub kubelet: PathBuf,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self {
+            kubelet: KUBELET_SOCKET.into(),
+        }
+    }
+}
+
+impl Sockets {
+    fn directory(&self) -> &Path {
+        self.kubelet.parent().unwrap_or(Path::new("."))
+    }
+}
+
+/// Serves a resource to the kubelet until `stop` completes.
+///
+/// It serves first and registers then, since the kubelet calls back before it answers. A kubelet that is absent is waited
+/// for; one that is restarted, or that removed the socket, is registered with again. What it waits for is logged once.
+///
+/// # Errors
+/// [`Error::Socket`] where the plugin's own socket cannot be made and waiting will not help: something that is not a
+/// socket is in its place, or the directory may not be written. A kubelet that refuses the plugin is asked again, not an
+/// error.
+pub async fn serve<R: Resource>(resource: Arc<R>, sockets: &Sockets, stop: impl Future<Output = ()>) -> Result<()> {
+    let mut stop = pin!(stop);
+    let path = sockets.directory().join(resource.name().socket_name());
+    let mut directory = DirectoryWatch::new(sockets.directory());
+    loop {
+        let incoming = tokio::select! {
+            () = &mut stop => return Ok(()),
+            incoming = listen_when_possible(&path, &mut directory) => incoming?,
+        };
+        let round = Round {
+            sockets,
+            path: &path,
+            own: Identity::of(&path),
+        };
+        let mut server = Running::start(Arc::clone(&resource), incoming);
+        let over = tokio::select! {
+            () = &mut stop => true,
+            () = round.keep_registered(&*resource, &mut directory) => false,
+            () = server.ended() => {
+                time::sleep(RETRY).await;
+                false
+            }
+        };
+        server.stop().await;
+        if over {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits for the kubelet's directory, and for a predecessor to go.
+async fn listen_when_possible(path: &Path, directory: &mut DirectoryWatch) -> Result<Incoming> {
+    let mut waiting_for = None;
+    loop {
+        match listen(path).await {
+            Ok(incoming) => return Ok(incoming),
+            Err(error @ (gpu_kubelet::Error::NoDirectory { .. } | gpu_kubelet::Error::InUse { .. })) => {
+                if waiting_for.replace(error.to_string()) != Some(error.to_string()) {
+                    tracing::warn!("{error}; waiting");
+                }
+                directory.changed().await;
+            }
+            Err(source) => {
+                return Err(Error::Socket {
+                    path: path.to_owned(),
+                    source,
+                });
+            }
+        }
+    }
+}
+
+/// From one opening of the plugin's socket to the next.
+struct Round<'a> {
+    sockets: &'a Sockets,
+    /// The plugin's own socket.
+    path: &'a Path,
+    own: Option<Identity>,
+}
+
+impl Round<'_> {
+    /// Registers, and returns when that has to be done again on a new socket.
+    async fn keep_registered(&self, resource: &impl Resource, directory: &mut DirectoryWatch) {
+        loop {
+            // Looked at before registering: a kubelet that is restarted meanwhile shows as a change.
+            let kubelet = Identity::of(&self.sockets.kubelet);
+            if !self.register_when_possible(resource, directory).await {
+                return;
+            }
+            loop {
+                directory.changed().await;
+                if !self.in_place() {
+                    tracing::info!(socket = %self.path.display(), "the socket is gone: the kubelet was restarted");
+                    return;
+                }
+                match Identity::of(&self.sockets.kubelet) {
+                    None => {} // it has stopped; its return makes a new one
+                    now if now == kubelet => {}
+                    Some(_) => break,
+                }
+            }
+            tracing::info!("there is a new kubelet socket");
+        }
+    }
+
+    /// Whether it registered; not if the plugin's own socket went away meanwhile.
+    async fn register_when_possible(&self, resource: &impl Resource, directory: &mut DirectoryWatch) -> bool {
+        let registration = Registration {
+            endpoint: resource.name().socket_name(),
+            resource_name: resource.name().to_string(),
+            options: OPTIONS,
+        };
+        let mut said = None;
+        while self.in_place() {
+            match register(&self.sockets.kubelet, &registration, REGISTER_TIMEOUT).await {
+                Ok(()) => {
+                    tracing::info!(resource = %resource.name(), "registered with the kubelet");
+                    return true;
+                }
+                Err(error) => {
+                    let text = with_source(&error);
+                    if said.as_ref() != Some(&text) {
+                        tracing::warn!("cannot register {}: {text}; trying again", resource.name());
+                        said = Some(text);
+                    }
+                    let pause = if error.is_transient() { RETRY } else { REFUSED_RETRY };
+                    // An absent kubelet announces itself by making its socket.
+                    let _ = time::timeout(pause, directory.changed()).await;
+                }
+            }
+        }
+        false
+    }
+
+    fn in_place(&self) -> bool {
+        self.own.is_some() && Identity::of(self.path) == self.own
+    }
+}
+
+fn with_source(error: &dyn std::error::Error) -> String {
+    error
+        .source()
+        .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+/// A gRPC server on its own task.
+struct Running {
+    stopped: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start<R: Resource>(resource: Arc<R>, incoming: Incoming) -> Self {
+        let (stopped, stop) = watch::channel(false);
+        let service = DevicePluginServer::new(Server::new(resource, stop.clone()));
+        let serving = tonic::transport::Server::builder().add_service(service);
+        let mut stop = stop;
+        let serving = serving.serve_with_incoming_shutdown(incoming, async move {
+            // An error means that this `Running` was dropped, which stops it as well.
+            let _ = stop.wait_for(|stopped| *stopped).await;
+        });
+        let task = tokio::spawn(async move {
+            if let Err(error) = serving.await {
+                tracing::warn!("the plugin's server ended: {}", with_source(&error));
+            }
+        });
+        Self { stopped, task }
+    }
+
+    /// Completes when the server ends by itself, which it should not.
+    async fn ended(&mut self) {
+        let _ = (&mut self.task).await;
+    }
+
+    /// Ends open streams, which tells the kubelet at once, and then the server.
+    async fn stop(mut self) {
+        self.stopped.send_replace(true);
+        if !self.task.is_finished() && time::timeout(FAREWELL, &mut self.task).await.is_err() {
+            self.task.abort();
+        }
+    }
+}
