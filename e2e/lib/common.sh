@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # Paths and small functions that every e2e script shares. Sourced, not run.
 
 E2E=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,7 +17,6 @@ API_SERVICE_IP=10.96.0.1
 # One cgroup per cluster, so that it can be removed without looking at anybody else's.
 CGROUP=gpu-e2e${STATE//[!A-Za-z0-9]/-}
 SERVICES=(etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet)
-# shellcheck disable=SC2034  # used by `programs`
 PROGRAMS=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
 	containerd containerd-shim-runc-v2 ctr runc ptp host-local loopback busybox pause)
 

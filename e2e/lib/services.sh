@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2054
 # The services of the node: their files and command lines. Sourced, not run. Paths are those inside the node.
 
 PKI=$STATE/pki
@@ -20,6 +21,7 @@ service_command() {
 			--service-cluster-ip-range=10.96.0.0/16 --allow-privileged=true
 			--authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction
 			--client-ca-file="$PKI/ca.crt" --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key"
+			--kubelet-preferred-address-types=InternalIP
 			--kubelet-client-certificate="$PKI/apiserver-kubelet.crt" --kubelet-client-key="$PKI/apiserver-kubelet.key"
 			--service-account-issuer=https://kubernetes.default.svc
 			--service-account-key-file="$PKI/service-account.pub" --service-account-signing-key-file="$PKI/service-account.key"
@@ -58,7 +60,7 @@ certificate() {
 }
 
 write_pki() {
-	mkdir -p -m 700 "$PKI"
+	(umask 077 && mkdir -p "$PKI")
 	openssl req -x509 -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 -subj /CN=gpu-e2e \
 		-keyout "$PKI/ca.key" -out "$PKI/ca.crt" 2>/dev/null
 	certificate apiserver /CN=kube-apiserver extendedKeyUsage=serverAuth \
