@@ -33,6 +33,10 @@ check_state_path() {
 	((${#STATE} <= 60)) || die "GPU_E2E_STATE is \`$STATE\`: longer than 60 characters, too long for unix sockets"
 }
 
+need_outside() {
+	[[ -z ${GPU_E2E_NODE:-} ]] || die "$(basename "$0") runs on the machine, not inside the node (e2e/cluster exec)"
+}
+
 need_root() { ((EUID == 0)) || die "$(basename "$0") needs root: it makes namespaces, cgroups and containers"; }
 
 # The folder of the programs, once `programs` has run.
@@ -59,6 +63,10 @@ node_pid() {
 # in_node CMD…: runs a command inside the node's namespaces, in the same folder, with its PATH and KUBECONFIG.
 in_node() {
 	local pid
+	if [[ -n ${GPU_E2E_NODE:-} ]]; then # we are inside already, as the tests are
+		"$@"
+		return
+	fi
 	pid=$(node_pid) || die "no node is running in \`$STATE\`: start one with e2e/up"
 	# nsenter goes to `/` of the new mount namespace, so the shell goes back to where the caller was.
 	# shellcheck disable=SC2016
@@ -68,7 +76,8 @@ in_node() {
 		sh -c 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"' sh "$PWD" "$@"
 }
 
-kubectl() { in_node kubectl "$@"; }
+# For this harness's own short questions; a server that hangs must not hold them up.
+kubectl() { in_node timeout 15 kubectl "$@"; }
 
 # wait_until SECONDS WHAT CMD…: polls until the command succeeds; a service that ends meanwhile is an error at once.
 wait_until() {

@@ -3,15 +3,16 @@
 use std::{
     env,
     ffi::OsStr,
+    fs,
     io::Write,
-    process::{Command, Stdio},
+    process::{self, Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::wait;
+use crate::{Image, wait};
 
 /// A running test cluster.
 ///
@@ -36,8 +37,9 @@ impl Cluster {
     /// # Errors
     /// If the process was not started through `e2e/cluster exec` (as `e2e/run` does).
     pub fn current() -> Result<Self> {
-        let node = env::var("GPU_E2E_NODE")
-            .context("GPU_E2E_NODE is not set: start the tests with `e2e/run`, or inside `e2e/cluster exec`")?;
+        let node = env::var("GPU_E2E_NODE").context(
+            "GPU_E2E_NODE is not set: start the tests with `e2e/run`, or inside `e2e/cluster exec`",
+        )?;
         Ok(Self { node })
     }
 
@@ -55,7 +57,7 @@ impl Cluster {
         I: IntoIterator,
         I::Item: AsRef<OsStr>,
     {
-        run(Command::new("kubectl").args(arguments), None)
+        run(kubectl().args(arguments), None)
     }
 
     /// Runs `kubectl ARGUMENTS -o json`.
@@ -67,7 +69,7 @@ impl Cluster {
         I: IntoIterator,
         I::Item: AsRef<OsStr>,
     {
-        let output = run(Command::new("kubectl").args(arguments).args(["-o", "json"]), None)?;
+        let output = run(kubectl().args(arguments).args(["-o", "json"]), None)?;
         serde_json::from_str(&output.stdout).context("kubectl's answer is no JSON")
     }
 
@@ -84,7 +86,7 @@ impl Cluster {
     /// # Errors
     /// See [`Cluster::kubectl`].
     pub fn apply_text(&self, manifest: &str) -> Result<Output> {
-        run(Command::new("kubectl").args(["apply", "-f", "-"]), Some(manifest))
+        run(kubectl().args(["apply", "-f", "-"]), Some(manifest))
     }
 
     /// Deletes an object and waits until it is gone; that it is not there is fine.
@@ -93,7 +95,16 @@ impl Cluster {
     /// If it is still there after `limit`.
     pub fn delete(&self, kind: &str, namespace: &str, name: &str, limit: Duration) -> Result<()> {
         let timeout = format!("--timeout={}s", limit.as_secs().max(1));
-        let arguments = ["delete", kind, name, "--namespace", namespace, "--ignore-not-found", "--wait", &timeout];
+        let arguments = [
+            "delete",
+            kind,
+            name,
+            "--namespace",
+            namespace,
+            "--ignore-not-found",
+            "--wait",
+            &timeout,
+        ];
         self.kubectl(arguments).map(drop)
     }
 
@@ -101,7 +112,13 @@ impl Cluster {
     ///
     /// # Errors
     /// If it does not within `limit`, or ends in another phase; the message says where it stands and why.
-    pub fn wait_for_phase(&self, namespace: &str, pod: &str, phase: &str, limit: Duration) -> Result<Value> {
+    pub fn wait_for_phase(
+        &self,
+        namespace: &str,
+        pod: &str,
+        phase: &str,
+        limit: Duration,
+    ) -> Result<Value> {
         let what = format!("pod `{namespace}/{pod}` is {phase}");
         let mut ended = None;
         let seen = wait::until(&what, limit, || {
@@ -117,7 +134,13 @@ impl Cluster {
             bail!("it is {now}: {}", object["status"]);
         })
         .with_context(|| self.events(namespace, pod))?;
-        seen.with_context(|| format!("{what}: it ended as {}; {}", ended.unwrap_or_default(), self.events(namespace, pod)))
+        seen.with_context(|| {
+            format!(
+                "{what}: it ended as {}; {}",
+                ended.unwrap_or_default(),
+                self.events(namespace, pod)
+            )
+        })
     }
 
     /// Runs a command in a pod's first container, without standard input.
@@ -125,7 +148,11 @@ impl Cluster {
     /// # Errors
     /// If the command fails, and see [`Cluster::kubectl`].
     pub fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<Output> {
-        self.kubectl(["exec", pod, "--namespace", namespace, "--"].iter().chain(command))
+        self.kubectl(
+            ["exec", pod, "--namespace", namespace, "--"]
+                .iter()
+                .chain(command),
+        )
     }
 
     /// What a pod's first container has printed so far.
@@ -133,14 +160,79 @@ impl Cluster {
     /// # Errors
     /// See [`Cluster::kubectl`].
     pub fn logs(&self, namespace: &str, pod: &str) -> Result<String> {
-        Ok(self.kubectl(["logs", pod, "--namespace", namespace])?.stdout)
+        Ok(self
+            .kubectl(["logs", pod, "--namespace", namespace])?
+            .stdout)
+    }
+
+    /// Restarts a service of the node, as `systemctl restart` would: `kubelet`, `containerd`, `kube-apiserver` …
+    ///
+    /// # Errors
+    /// If there is no such service, or it does not start.
+    pub fn restart(&self, service: &str) -> Result<()> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/cluster");
+        run(Command::new(script).args(["restart", service]), None).map(drop)
+    }
+
+    /// Waits until the node is Ready *and* its kubelet has said so after this call began.
+    ///
+    /// The condition alone would still be the one from before a restart.
+    ///
+    /// # Errors
+    /// If it is not within `limit`.
+    pub fn wait_for_ready_node(&self, limit: Duration) -> Result<()> {
+        let lease = || self.json(["get", "lease", "--namespace", "kube-node-lease", &self.node]);
+        let before = lease()?["spec"]["renewTime"].clone();
+        wait::until(
+            "the kubelet renews its lease and the node is Ready",
+            limit,
+            || {
+                let node = self.json(["get", "node", &self.node])?;
+                let conditions = node["status"]["conditions"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                let ready = conditions
+                    .iter()
+                    .any(|c| c["type"] == "Ready" && c["status"] == "True");
+                Ok((ready && lease()?["spec"]["renewTime"] != before).then_some(()))
+            },
+        )
+    }
+
+    /// Gives the node an image; pods that name one of its tags need `imagePullPolicy: Never` or `IfNotPresent`.
+    ///
+    /// # Errors
+    /// If the image cannot be written, or containerd does not take it.
+    pub fn load(&self, image: &Image) -> Result<()> {
+        let archive = env::temp_dir().join(format!("gpu-e2e-image-{}.tar", process::id()));
+        let loaded = image.save(&archive).and_then(|()| {
+            run(
+                Command::new("ctr")
+                    .args(["--namespace", "k8s.io", "images", "import"])
+                    .arg(&archive),
+                None,
+            )
+        });
+        // Best effort: what matters is whether the image was loaded.
+        let _ = fs::remove_file(&archive);
+        loaded.map(drop)
     }
 
     /// The events about an object, for messages; never fails.
     fn events(&self, namespace: &str, name: &str) -> String {
         let selector = format!("involvedObject.name={name}");
         let columns = "custom-columns=REASON:.reason,MESSAGE:.message";
-        let arguments = ["get", "events", "--namespace", namespace, "--field-selector", &selector, "-o", columns];
+        let arguments = [
+            "get",
+            "events",
+            "--namespace",
+            namespace,
+            "--field-selector",
+            &selector,
+            "-o",
+            columns,
+        ];
         match self.kubectl(arguments) {
             Ok(output) => format!("its events:\n{}", output.stdout),
             Err(error) => format!("its events could not be read: {error:#}"),
@@ -148,9 +240,20 @@ impl Cluster {
     }
 }
 
+/// No call may hang a test run: `timeout` ends it (status 124).
+fn kubectl() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["120", "kubectl"]);
+    command
+}
+
 fn run(command: &mut Command, input: Option<&str>) -> Result<Output> {
     let shown = format!("{command:?}");
-    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let stdin = if input.is_some() {
+        Stdio::piped()
+    } else {
+        Stdio::null()
+    };
     let mut child = command
         .stdin(stdin)
         .stdout(Stdio::piped())
@@ -159,11 +262,19 @@ fn run(command: &mut Command, input: Option<&str>) -> Result<Output> {
         .with_context(|| format!("cannot start {shown}"))?;
     // Written before anything is read: kubectl reads all of a manifest before it prints.
     if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
-        pipe.write_all(input.as_bytes()).with_context(|| format!("cannot write to {shown}"))?;
+        pipe.write_all(input.as_bytes())
+            .with_context(|| format!("cannot write to {shown}"))?;
     }
-    let output = child.wait_with_output().with_context(|| format!("cannot read from {shown}"))?;
+    let output = child
+        .wait_with_output()
+        .with_context(|| format!("cannot read from {shown}"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "{shown} failed ({}): {}", output.status, stderr.trim());
+    ensure!(
+        output.status.success(),
+        "{shown} failed ({}): {}",
+        output.status,
+        stderr.trim()
+    );
     Ok(Output { stdout, stderr })
 }

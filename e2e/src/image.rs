@@ -2,10 +2,12 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     fs,
     io::Write,
     os::unix::fs::PermissionsExt,
     path::{Component, Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -46,7 +48,12 @@ impl Layer {
     ///
     /// # Errors
     /// See [`Layer::dir`].
-    pub fn file(&mut self, path: impl AsRef<Path>, mode: u32, content: impl Into<Vec<u8>>) -> Result<&mut Self> {
+    pub fn file(
+        &mut self,
+        path: impl AsRef<Path>,
+        mode: u32,
+        content: impl Into<Vec<u8>>,
+    ) -> Result<&mut Self> {
         let content = content.into();
         self.add(path.as_ref(), Entry::File { mode, content })
     }
@@ -55,7 +62,11 @@ impl Layer {
     ///
     /// # Errors
     /// See [`Layer::dir`].
-    pub fn symlink(&mut self, path: impl AsRef<Path>, target: impl Into<PathBuf>) -> Result<&mut Self> {
+    pub fn symlink(
+        &mut self,
+        path: impl AsRef<Path>,
+        target: impl Into<PathBuf>,
+    ) -> Result<&mut Self> {
         let target = target.into();
         self.add(path.as_ref(), Entry::Symlink { target })
     }
@@ -64,36 +75,72 @@ impl Layer {
     ///
     /// # Errors
     /// If the file cannot be read, and see [`Layer::dir`].
-    pub fn host_file(&mut self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> Result<&mut Self> {
+    pub fn host_file(
+        &mut self,
+        path: impl AsRef<Path>,
+        host: impl AsRef<Path>,
+    ) -> Result<&mut Self> {
         let host = host.as_ref();
-        let content = fs::read(host).with_context(|| format!("cannot read `{}`", host.display()))?;
-        let mode = mode_of(&fs::metadata(host).with_context(|| format!("cannot stat `{}`", host.display()))?);
+        let content =
+            fs::read(host).with_context(|| format!("cannot read `{}`", host.display()))?;
+        let mode = mode_of(
+            &fs::metadata(host).with_context(|| format!("cannot stat `{}`", host.display()))?,
+        );
         self.file(path, mode, content)
+    }
+
+    /// Adds a copy of a program of this machine, and of the shared libraries and the loader that it needs to start,
+    /// each at its path here. What it opens later by name (`dlopen`) is not known here: add it with
+    /// [`Layer::host_file`].
+    ///
+    /// # Errors
+    /// If a library is missing on this machine, or `ldd` fails; and see [`Layer::host_file`].
+    pub fn host_program(
+        &mut self,
+        path: impl AsRef<Path>,
+        host: impl AsRef<Path>,
+    ) -> Result<&mut Self> {
+        let host = host.as_ref();
+        self.host_file(path, host)?;
+        for library in shared_libraries(host)? {
+            self.host_file(&library, &library)?;
+        }
+        Ok(self)
     }
 
     /// Adds a copy of a folder of this machine and all below it; links stay links.
     ///
     /// # Errors
     /// If something cannot be read or is neither file, folder nor link, and see [`Layer::dir`].
-    pub fn host_tree(&mut self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> Result<&mut Self> {
+    pub fn host_tree(
+        &mut self,
+        path: impl AsRef<Path>,
+        host: impl AsRef<Path>,
+    ) -> Result<&mut Self> {
         let (path, host) = (path.as_ref(), host.as_ref());
-        let metadata = fs::symlink_metadata(host).with_context(|| format!("cannot stat `{}`", host.display()))?;
+        let metadata = fs::symlink_metadata(host)
+            .with_context(|| format!("cannot stat `{}`", host.display()))?;
         let kind = metadata.file_type();
         if kind.is_symlink() {
-            let target = fs::read_link(host).with_context(|| format!("cannot read the link `{}`", host.display()))?;
+            let target = fs::read_link(host)
+                .with_context(|| format!("cannot read the link `{}`", host.display()))?;
             self.symlink(path, target)
         } else if kind.is_file() {
             self.host_file(path, host)
         } else if kind.is_dir() {
             self.dir(path, mode_of(&metadata))?;
-            let entries = fs::read_dir(host).with_context(|| format!("cannot list `{}`", host.display()))?;
+            let entries =
+                fs::read_dir(host).with_context(|| format!("cannot list `{}`", host.display()))?;
             for entry in entries {
                 let entry = entry.with_context(|| format!("cannot list `{}`", host.display()))?;
                 self.host_tree(path.join(entry.file_name()), entry.path())?;
             }
             Ok(self)
         } else {
-            bail!("`{}` is neither a file, a folder nor a link", host.display())
+            bail!(
+                "`{}` is neither a file, a folder nor a link",
+                host.display()
+            )
         }
     }
 
@@ -102,22 +149,36 @@ impl Layer {
             bail!("the path `{}` in an image is not absolute", path.display());
         };
         ensure!(
-            relative.components().all(|component| matches!(component, Component::Normal(_))),
+            relative
+                .components()
+                .all(|component| matches!(component, Component::Normal(_))),
             "the path `{}` in an image has `.` or `..` in it",
             path.display()
         );
-        for above in relative.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+        for above in relative
+            .ancestors()
+            .skip(1)
+            .filter(|above| !above.as_os_str().is_empty())
+        {
             match self.entries.get(above) {
                 None => {
-                    self.entries.insert(above.to_owned(), Entry::Dir { mode: 0o755 });
+                    self.entries
+                        .insert(above.to_owned(), Entry::Dir { mode: 0o755 });
                 }
                 Some(Entry::Dir { .. }) => break,
                 // Allowed, as in any file system: `/lib -> usr/lib`, then `/lib/x`; but which comes first in the
                 // archive would decide what it means, so it is refused.
-                Some(_) => bail!("`{}` is below `/{}`, which is no folder", path.display(), above.display()),
+                Some(_) => bail!(
+                    "`{}` is below `/{}`, which is no folder",
+                    path.display(),
+                    above.display()
+                ),
             }
         }
-        ensure!(!relative.as_os_str().is_empty(), "the path `/` of an image is always there");
+        ensure!(
+            !relative.as_os_str().is_empty(),
+            "the path `/` of an image is always there"
+        );
         self.entries.insert(relative.to_owned(), entry);
         Ok(self)
     }
@@ -125,10 +186,51 @@ impl Layer {
     fn tar(&self) -> Result<Vec<u8>> {
         let mut archive = tar::Builder::new(Vec::new());
         for (path, entry) in &self.entries {
-            append(&mut archive, path, entry).with_context(|| format!("cannot archive `/{}`", path.display()))?;
+            append(&mut archive, path, entry)
+                .with_context(|| format!("cannot archive `/{}`", path.display()))?;
         }
         Ok(archive.into_inner()?)
     }
+}
+
+/// The absolute paths of what a program needs to start, by `ldd`; none for a static one.
+fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let shown = format!("ldd {}", program.display());
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .with_context(|| format!("cannot run `{shown}`"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if complaint.contains("not a dynamic executable") || text.contains("statically linked") {
+        return Ok(Vec::new());
+    }
+    ensure!(
+        output.status.success(),
+        "`{shown}` failed ({}): {}",
+        output.status,
+        complaint.trim()
+    );
+    parse_ldd(&text).with_context(|| format!("`{shown}`"))
+}
+
+/// Lines are `libm.so.6 => /lib/x/libm.so.6 (0x…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`, or `linux-vdso.so.1 (0x…)`,
+/// which is the kernel's and no file.
+fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
+    let mut libraries = Vec::new();
+    for line in text.lines() {
+        ensure!(
+            !line.contains("not found"),
+            "a shared library is missing: {}",
+            line.trim()
+        );
+        libraries.extend(
+            line.split_whitespace()
+                .find(|word| word.starts_with('/'))
+                .map(PathBuf::from),
+        );
+    }
+    Ok(libraries)
 }
 
 fn mode_of(metadata: &fs::Metadata) -> u32 {
@@ -186,17 +288,25 @@ impl Image {
     /// # Errors
     /// If the image has no tag, or the writer fails.
     pub fn write(&self, out: impl Write) -> Result<()> {
-        ensure!(!self.tags.is_empty(), "an image without a tag cannot be named by a pod");
+        ensure!(
+            !self.tags.is_empty(),
+            "an image without a tag cannot be named by a pod"
+        );
         let layer = self.layer.tar()?;
         let layer_digest = hex_sha256(&layer);
         let config = serde_json::to_vec(&self.config(&layer_digest))?;
         let config_name = format!("{}.json", hex_sha256(&config));
         let layer_name = format!("{layer_digest}/layer.tar");
-        let manifest = json!([{ "Config": config_name, "RepoTags": self.tags, "Layers": [layer_name] }]);
+        let manifest =
+            json!([{ "Config": config_name, "RepoTags": self.tags, "Layers": [layer_name] }]);
 
         let mut archive = tar::Builder::new(out);
         let manifest = serde_json::to_vec(&manifest)?;
-        for (name, content) in [("manifest.json", &manifest), (&config_name, &config), (&layer_name, &layer)] {
+        for (name, content) in [
+            ("manifest.json", &manifest),
+            (&config_name, &config),
+            (&layer_name, &layer),
+        ] {
             let mut header = header(tar::EntryType::Regular, 0o644, content.len());
             archive.append_data(&mut header, name, content.as_slice())?;
         }
@@ -211,7 +321,13 @@ impl Image {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let write = || self.write(std::io::BufWriter::new(fs::File::create(path)?));
-        write().with_context(|| format!("cannot write the image {:?} to `{}`", self.tags, path.display()))
+        write().with_context(|| {
+            format!(
+                "cannot write the image {:?} to `{}`",
+                self.tags,
+                path.display()
+            )
+        })
     }
 
     fn config(&self, layer_digest: &str) -> serde_json::Value {
@@ -227,7 +343,11 @@ impl Image {
 }
 
 fn hex_sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+    }
+    hex
 }
 
 #[cfg(test)]
@@ -235,26 +355,45 @@ mod tests {
     use super::*;
 
     fn paths(layer: &Layer) -> Vec<String> {
-        layer.entries.keys().map(|path| path.display().to_string()).collect()
+        layer
+            .entries
+            .keys()
+            .map(|path| path.display().to_string())
+            .collect()
     }
 
     fn image() -> Image {
         let mut layer = Layer::new();
-        layer.file("/bin/tool", 0o755, "x").unwrap().symlink("/bin/other", "tool").unwrap();
-        Image { layer, entrypoint: vec!["/bin/tool".into()], tags: vec!["localhost/a:1".into()], ..Image::default() }
+        layer
+            .file("/bin/tool", 0o755, "x")
+            .unwrap()
+            .symlink("/bin/other", "tool")
+            .unwrap();
+        Image {
+            layer,
+            entrypoint: vec!["/bin/tool".into()],
+            tags: vec!["localhost/a:1".into()],
+            ..Image::default()
+        }
     }
 
     #[test]
     fn folders_above_an_entry_appear_by_themselves_and_first() {
         let mut layer = Layer::new();
         layer.file("/usr/lib/x/libx.so", 0o644, "").unwrap();
-        assert_eq!(paths(&layer), ["usr", "usr/lib", "usr/lib/x", "usr/lib/x/libx.so"]);
+        assert_eq!(
+            paths(&layer),
+            ["usr", "usr/lib", "usr/lib/x", "usr/lib/x/libx.so"]
+        );
     }
 
     #[test]
     fn paths_that_leave_the_image_are_refused() {
         for path in ["bin/tool", "/../etc/passwd", "/a/../b", "/"] {
-            assert!(Layer::new().file(path, 0o644, "").is_err(), "`{path}` was accepted");
+            assert!(
+                Layer::new().file(path, 0o644, "").is_err(),
+                "`{path}` was accepted"
+            );
         }
     }
 
@@ -263,7 +402,20 @@ mod tests {
         let mut layer = Layer::new();
         layer.symlink("/lib", "usr/lib").unwrap();
         let error = layer.file("/lib/ld.so", 0o755, "").unwrap_err();
-        assert_eq!(error.to_string(), "`/lib/ld.so` is below `/lib`, which is no folder");
+        assert_eq!(
+            error.to_string(),
+            "`/lib/ld.so` is below `/lib`, which is no folder"
+        );
+    }
+
+    #[test]
+    fn the_libraries_of_a_program_are_the_paths_that_ldd_prints() {
+        let text = "\tlinux-vdso.so.1 (0x7)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x7)\n\t/lib64/ld-linux-x86-64.so.2 (0x7)\n";
+        assert_eq!(
+            parse_ldd(text).unwrap(),
+            ["/lib/x/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from)
+        );
+        assert!(parse_ldd("\tlibnone.so => not found\n").is_err());
     }
 
     #[test]
@@ -272,7 +424,10 @@ mod tests {
         image().write(&mut first).unwrap();
         image().write(&mut second).unwrap();
         assert!(first == second);
-        assert_eq!(hex_sha256(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_eq!(
+            hex_sha256(b""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
     }
 
     #[test]
@@ -292,12 +447,25 @@ mod tests {
             }
         }
         let manifest = &manifest.unwrap()[0];
-        assert_eq!(manifest["RepoTags"], json!(["localhost/a:1", "localhost/b:2"]));
-        assert_eq!(json!(names[1..]), json!([manifest["Config"], manifest["Layers"][0]]));
+        assert_eq!(
+            manifest["RepoTags"],
+            json!(["localhost/a:1", "localhost/b:2"])
+        );
+        assert_eq!(
+            json!(names[1..]),
+            json!([manifest["Config"], manifest["Layers"][0]])
+        );
     }
 
     #[test]
     fn an_image_without_a_tag_is_refused() {
-        assert!(Image { tags: vec![], ..image() }.write(Vec::new()).is_err());
+        assert!(
+            Image {
+                tags: vec![],
+                ..image()
+            }
+            .write(Vec::new())
+            .is_err()
+        );
     }
 }

@@ -27,7 +27,8 @@ fn main() -> ExitCode {
 }
 
 fn write(programs: &Path, out: &Path) -> Result<()> {
-    fs::create_dir_all(out).with_context(|| format!("cannot make the folder `{}`", out.display()))?;
+    fs::create_dir_all(out)
+        .with_context(|| format!("cannot make the folder `{}`", out.display()))?;
     pause(programs)?.save(out.join("pause.tar"))?;
     busybox(programs)?.save(out.join("busybox.tar"))
 }
@@ -65,8 +66,18 @@ fn busybox(programs: &Path) -> Result<Image> {
 }
 
 fn applets(busybox: &Path) -> Result<Vec<String>> {
-    let output =
-        Command::new(busybox).arg("--list").output().with_context(|| format!("cannot run `{}`", busybox.display()))?;
-    ensure!(output.status.success(), "`{} --list` failed: {}", busybox.display(), output.status);
-    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
+    let output = Command::new(busybox)
+        .arg("--list")
+        .output()
+        .with_context(|| format!("cannot run `{}`", busybox.display()))?;
+    ensure!(
+        output.status.success(),
+        "`{} --list` failed: {}",
+        busybox.display(),
+        output.status
+    );
+    Ok(String::from_utf8(output.stdout)?
+        .lines()
+        .map(str::to_owned)
+        .collect())
 }
