@@ -1,0 +1,208 @@
+//! The command `gpu-sim`: makes simulated nodes and lets things happen to them.
+
+use std::{
+    error::Error as _,
+    ffi::OsString,
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{Error, Node, NodeSpec, Profile, Result, boards, profiles};
+
+/// Makes simulated NVIDIA nodes and lets things happen to them.
+#[derive(Debug, Parser)]
+#[command(name = "gpu-sim", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the node templates and boards.
+    Profiles,
+    /// Make a node in an empty or absent folder.
+    New(New),
+    /// Print the exports that point a program at a node.
+    Env(OfNode),
+    /// Report an Xid of a GPU, once to everyone who waits for Xids now.
+    Xid {
+        #[command(flatten)]
+        gpu: OfGpu,
+        /// The Xid, such as 79.
+        code: u64,
+    },
+    /// Let a GPU fall off the bus: every NVML call for it answers "GPU is lost". No Xid is reported.
+    Lose(OfGpu),
+    /// Bring a lost GPU back.
+    Restore(OfGpu),
+}
+
+#[derive(Debug, Args)]
+struct New {
+    /// A node template or board: see `gpu-sim profiles`.
+    #[arg(long, value_name = "NAME")]
+    profile: String,
+    /// How many GPUs. Default: as many as the template has room for.
+    #[arg(long, value_name = "N")]
+    gpus: Option<usize>,
+    /// Where UUIDs, serial numbers and the permuted PCI order come from: the same seed gives the same node.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Driver branch or full version. Default: the template's.
+    #[arg(long, value_name = "VERSION")]
+    driver: Option<String>,
+    /// Let the numbers of the device nodes differ from the PCI order, as they may on hardware.
+    #[arg(long)]
+    permute_pci: bool,
+    /// The folder to make the node in.
+    #[arg(long)]
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct OfNode {
+    /// The node's folder.
+    #[arg(long, env = "GPU_SIM_DIR")]
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct OfGpu {
+    #[command(flatten)]
+    node: OfNode,
+    /// NVML index of the GPU.
+    #[arg(long, value_name = "I")]
+    gpu: usize,
+}
+
+/// Runs the command with these arguments, the program's name first.
+///
+/// Exit codes: 0 done, 1 failed with one message on stderr, 2 bad usage.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print(); // where neither stream can be written, nobody can be told
+            return if error.use_stderr() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match cli.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+            let _ = writeln!(io::stderr(), "gpu-sim: {error}{cause}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Command {
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Profiles => print(&list()),
+            Self::New(new) => new.run(),
+            Self::Env(of) => print(&exports(&Node::open(of.dir)?)),
+            Self::Xid { gpu, code } => gpu.node()?.inject_xid(gpu.gpu, code),
+            Self::Lose(gpu) => gpu.node()?.lose(gpu.gpu),
+            Self::Restore(gpu) => gpu.node()?.restore(gpu.gpu),
+        }
+    }
+}
+
+impl OfGpu {
+    fn node(&self) -> Result<Node> {
+        Node::open(&self.node.dir)
+    }
+}
+
+impl New {
+    fn run(self) -> Result<()> {
+        let mut spec = NodeSpec::new(self.profile)
+            .seed(self.seed)
+            .permute_pci(self.permute_pci);
+        if let Some(count) = self.gpus {
+            spec = spec.gpus(count);
+        }
+        if let Some(version) = self.driver {
+            spec = spec.driver(version);
+        }
+        let node = Node::create(&spec, self.dir)?;
+        let count = node.gpus().len();
+        let board = node.gpus().first().map_or("no", |gpu| gpu.board.as_str());
+        let driver = &node.file().driver;
+        print(&format!(
+            "{}: {count} x {board}, driver {driver}\n",
+            node.folder().display()
+        ))
+    }
+}
+
+fn print(text: &str) -> Result<()> {
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(Error::write("standard output"))
+}
+
+fn list() -> String {
+    let mut text = String::from("Node templates\n");
+    for profile in profiles() {
+        let Profile {
+            name, summary, driver, ..
+        } = profile;
+        let _ = writeln!(text, "  {name:<16} {summary}, driver {driver}");
+    }
+    text += "Boards\n";
+    for board in boards() {
+        let gib = board.memory.total_bytes >> 30;
+        let _ = writeln!(text, "  {:<16} {}, {gib} GiB", board.name, board.product);
+    }
+    text
+}
+
+/// For `eval` in a shell. What lists several folders gets the node's in front.
+fn exports(node: &Node) -> String {
+    let mut text = String::new();
+    for (name, path) in node.env() {
+        let more = if name == "LD_LIBRARY_PATH" {
+            r#""${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}""#
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "export {name}={}{more}", quoted(&path));
+    }
+    text + &format!(
+        "export PATH={}\"${{PATH:+:$PATH}}\"\n",
+        quoted(&node.root().join("usr/bin"))
+    )
+}
+
+/// A path as a word of the shell's.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_quote_in_a_path_survives_the_shell() {
+        assert_eq!(quoted(Path::new("/tmp/it's")), r"'/tmp/it'\''s'");
+    }
+}

@@ -1,0 +1,287 @@
+use std::{collections::HashSet, fs, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, PciAddress, Result, board, driver, profile::Profile, seed, spec::NodeSpec};
+
+/// What `node.yaml` holds: everything a node is made of.
+///
+/// It may be edited by hand; processes see the change when they next initialise NVML. What happens to a node while it
+/// runs is not here but in its `state/` folder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct NodeFile {
+    /// Version of this format: 1.
+    pub version: u32,
+    /// The profile it was made from, for people.
+    pub profile: String,
+    /// The seed it was made from, for people.
+    pub seed: u64,
+    /// Product name of the machine.
+    pub machine: String,
+    /// Full driver version.
+    pub driver: String,
+    /// `nvmlGpuVirtualizationMode_t`.
+    #[serde(default)]
+    pub virtualization: u32,
+    /// NVLink, if the GPUs have it.
+    pub nvlink: Option<NvLink>,
+    /// The NVLink fabric, if there is one.
+    pub fabric: Option<Fabric>,
+    /// The GPUs. Once read they are in PCI order, as NVML's indices are; in the file any order will do.
+    pub gpus: Vec<GpuEntry>,
+}
+
+/// NVLink of every GPU of a node: all links lead to NVSwitch chips.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvLink {
+    /// `nvmlNvlinkVersion_t`.
+    pub version: u32,
+    /// Links per GPU.
+    pub links: u32,
+    /// PCI addresses of the NVSwitch chips; the links are spread over them.
+    pub switches: Vec<PciAddress>,
+}
+
+/// The NVLink fabric that the GPUs of a node belong to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fabric {
+    /// UUID of the cluster, in the usual form.
+    pub cluster: String,
+    /// The clique within it.
+    pub clique: u32,
+}
+
+impl Fabric {
+    /// The cluster's UUID as NVML hands it out.
+    pub(crate) fn cluster_bytes(&self) -> Option<[u8; 16]> {
+        let digits: String = self.cluster.chars().filter(|&c| c != '-').collect();
+        let number = u128::from_str_radix(&digits, 16).ok()?;
+        (digits.len() == 32).then_some(number.to_be_bytes())
+    }
+}
+
+/// One GPU of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct GpuEntry {
+    /// Name of its [`Board`](crate::Board).
+    pub board: String,
+    /// UUID with the prefix `GPU-`.
+    pub uuid: String,
+    /// Serial number.
+    pub serial: String,
+    /// Per-device identifier.
+    pub pdi: u64,
+    /// PCI address. NVML's indices follow it.
+    pub pci: PciAddress,
+    /// Number of its device node: `/dev/nvidia<minor>`. It need not follow the PCI order.
+    pub minor: u32,
+    /// NUMA node; none where the firmware names none.
+    pub numa: Option<u32>,
+    /// Module number on the base board.
+    pub module: u32,
+}
+
+impl NodeFile {
+    /// The file's name within a node's folder.
+    pub(crate) const NAME: &str = "node.yaml";
+
+    /// Names of the GPUs' device nodes end in a number below this; 254 and 255 are the control nodes.
+    const MINORS: u32 = 254;
+
+    pub(crate) fn new(spec: &NodeSpec, profile: &Profile, driver: &driver::Driver) -> Result<Self> {
+        let count = spec.gpus.unwrap_or(profile.slots.len());
+        let slots = profile.slots.get(..count).ok_or_else(|| Error::TooManyGpus {
+            profile: profile.name.clone(),
+            asked: count,
+            room: profile.slots.len(),
+        })?;
+        let order = if spec.permute_pci {
+            seed::permutation(spec.seed, count)
+        } else {
+            (0..count).collect()
+        };
+        let prefix = board::find(&profile.board).map_or("", |board| board.serial_prefix.as_str());
+        let gpu = |minor: usize, slot: &crate::Slot| {
+            let minor = minor as u64;
+            GpuEntry {
+                board: profile.board.clone(),
+                uuid: format!("GPU-{}", seed::uuid(spec.seed, minor)),
+                serial: format!(
+                    "{prefix}{:010}",
+                    seed::number(spec.seed, minor, "serial") % 10_000_000_000
+                ),
+                pdi: seed::number(spec.seed, minor, "pdi"),
+                pci: slot.pci,
+                minor: u32::try_from(minor).unwrap_or(u32::MAX),
+                numa: slot.numa,
+                module: slot.module,
+            }
+        };
+        let mut gpus: Vec<GpuEntry> = order
+            .iter()
+            .enumerate()
+            .filter_map(|(minor, &place)| Some(gpu(minor, slots.get(place)?)))
+            .collect();
+        gpus.sort_by_key(|gpu| gpu.pci);
+        Ok(Self {
+            version: 1,
+            profile: profile.name.clone(),
+            seed: spec.seed,
+            machine: profile.machine.clone(),
+            driver: driver.version.to_owned(),
+            virtualization: profile.virtualization,
+            nvlink: profile.nvlink.clone(),
+            fabric: profile.fabric.clone(),
+            gpus,
+        })
+    }
+
+    /// Reads the file and checks that it makes sense.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).map_err(Error::read(path))?;
+        Self::parse(&text, path)
+    }
+
+    /// The same from text; `path` is for messages.
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
+        let mut file: Self = serde_saphyr::from_str(text).map_err(|error| {
+            let message = error.without_snippet().to_string();
+            // The place has a field of its own.
+            let message = message
+                .rsplit_once(" at line ")
+                .map_or(message.as_str(), |(what, _)| what)
+                .to_owned();
+            Error::NodeFile {
+                path: path.to_owned(),
+                line: error.location().map(|place| place.line()),
+                message,
+            }
+        })?;
+        file.check().map_err(|message| Error::NodeFile {
+            path: path.to_owned(),
+            line: None,
+            message,
+        })?;
+        file.gpus.sort_by_key(|gpu| gpu.pci);
+        Ok(file)
+    }
+
+    /// The file's text, with a comment for whoever edits it.
+    pub(crate) fn to_text(&self, path: &Path) -> Result<String> {
+        let yaml = serde_saphyr::to_string(self).map_err(|error| Error::NodeFile {
+            path: path.to_owned(),
+            line: None,
+            message: error.to_string(),
+        })?;
+        Ok(format!(
+            "# What this simulated node is made of. Edit it as you like; NVML indices follow the PCI addresses.\n\
+             # The files under root/ were written from it once and do not follow.\n{yaml}"
+        ))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.version != 1 {
+            return Err(format!("version {} of this file is not known, only 1", self.version));
+        }
+        driver::find(&self.driver).map_err(|error| error.to_string())?;
+        if let Some(fabric) = &self.fabric
+            && fabric.cluster_bytes().is_none()
+        {
+            return Err(format!("fabric: cluster `{}` is no UUID", fabric.cluster));
+        }
+        let (mut uuids, mut addresses, mut minors) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for (at, gpu) in self.gpus.iter().enumerate() {
+            let complain = |what: String| Err(format!("gpus[{at}]: {what}"));
+            if board::find(&gpu.board).is_none() {
+                return complain(format!("board `{}` is not known", gpu.board));
+            }
+            if !uuids.insert(&gpu.uuid) {
+                return complain(format!("uuid `{}` stands twice", gpu.uuid));
+            }
+            if gpu.uuid.is_empty() || gpu.uuid.contains(|c: char| c.is_whitespace() || c == '/') {
+                return complain(format!("uuid `{}` is empty or has a blank or slash in it", gpu.uuid));
+            }
+            if !addresses.insert(gpu.pci) {
+                return complain(format!("pci `{}` stands twice", gpu.pci));
+            }
+            if !minors.insert(gpu.minor) {
+                return complain(format!("minor {} stands twice", gpu.minor));
+            }
+            if gpu.minor >= Self::MINORS {
+                return complain(format!("minor {} is not below {}", gpu.minor, Self::MINORS));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{driver, profile};
+
+    fn new(spec: &NodeSpec) -> NodeFile {
+        let profile = profile::find(&spec.profile).unwrap();
+        NodeFile::new(spec, profile, driver::find(&profile.driver).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let file = new(&NodeSpec::new("h100").seed(5).permute_pci(true));
+        let text = file.to_text(Path::new("node.yaml")).unwrap();
+        assert_eq!(NodeFile::parse(&text, Path::new("node.yaml")).unwrap(), file);
+    }
+
+    #[test]
+    fn gpus_are_in_pci_order_and_minors_need_not_be() {
+        let file = new(&NodeSpec::new("h100").seed(5).permute_pci(true));
+        assert!(file.gpus.is_sorted_by_key(|gpu| gpu.pci));
+        assert!(!file.gpus.is_sorted_by_key(|gpu| gpu.minor));
+        assert!(
+            new(&NodeSpec::new("h100").seed(5))
+                .gpus
+                .is_sorted_by_key(|gpu| gpu.minor)
+        );
+    }
+
+    #[test]
+    fn a_broken_file_is_refused_with_its_name_and_line() {
+        #[track_caller]
+        fn check(from: &str, to: &str, expected: &str) {
+            let text = new(&NodeSpec::new("h100").gpus(2))
+                .to_text(Path::new("n/node.yaml"))
+                .unwrap();
+            let broken = text.replacen(from, to, 1);
+            assert_ne!(text, broken);
+            let message = NodeFile::parse(&broken, Path::new("n/node.yaml"))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                message.starts_with("`n/node.yaml`") && message.contains(expected),
+                "{message}"
+            );
+        }
+        check("seed: 0", "seed: many", "line 5");
+        check("version: 1", "version: 2", "version 2 of this file is not known");
+        check(
+            "board: H100-80GB-HBM3",
+            "board: H999",
+            "gpus[0]: board `H999` is not known",
+        );
+        check(
+            "0000:1b:00.0",
+            "0000:1a:00.0",
+            "gpus[1]: pci `0000:1a:00.0` stands twice",
+        );
+        check("minor: 1", "minor: 0", "gpus[1]: minor 0 stands twice");
+        check("minor: 1", "minor: 255", "gpus[1]: minor 255 is not below 254");
+        check("550.163.01", "1.2", "driver `1.2` is not simulated");
+        check("gpus:", "gups:", "line 20: unknown field `gups`");
+    }
+}

@@ -1,0 +1,93 @@
+//! Counting devices and finding one.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
+
+use super::{
+    abi::{Out, Text, put},
+    code::{Answer, Code},
+    session::{Gpu, Session, answer},
+};
+use crate::PciAddress;
+
+fn count(count: Out<'_, c_uint>) -> nvmlReturn_t {
+    answer(|session| put(count, u32::try_from(session.gpus.len()).map_err(|_| Code::UNKNOWN)?))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCount(device_count: Out<'_, c_uint>) -> nvmlReturn_t {
+    count(device_count)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCount_v2(device_count: Out<'_, c_uint>) -> nvmlReturn_t {
+    count(device_count)
+}
+
+/// Hands out a GPU's handle; a lost GPU has none.
+fn hand_out(session: &Session, gpu: Option<&Gpu>, absent: Code, device: Out<'_, nvmlDevice_t>) -> Answer {
+    let device = device.ok_or(Code::INVALID_ARGUMENT)?;
+    let gpu = gpu.ok_or(absent)?;
+    session.check(gpu)?;
+    put(Some(device), gpu.handle.raw())
+}
+
+fn by_index(index: c_uint, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    answer(|session| {
+        let gpu = session.gpus.iter().find(|gpu| gpu.index == index);
+        hand_out(session, gpu, Code::INVALID_ARGUMENT, device)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByIndex(index: c_uint, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    by_index(index, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    by_index(index, device)
+}
+
+/// Upper and lower case differ, and the prefix `GPU-` may be absent (both measured).
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByUUID(uuid: Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    answer(|session| {
+        let uuid = uuid.read()?;
+        let bare = |uuid: &str| uuid.strip_prefix("GPU-").unwrap_or(uuid).to_owned();
+        let gpu = session.gpus.iter().find(|gpu| bare(&gpu.entry.uuid) == bare(uuid));
+        hand_out(session, gpu, Code::NOT_FOUND, device)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleBySerial(serial: Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    answer(|session| {
+        let serial = serial.read()?;
+        let gpu = session.gpus.iter().find(|gpu| gpu.entry.serial == serial);
+        hand_out(session, gpu, Code::NOT_FOUND, device)
+    })
+}
+
+/// Domain and function may be absent; a function other than 0 is an invalid argument (both measured).
+fn by_pci_bus_id(address: &Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    answer(|session| {
+        let address: PciAddress = address.read()?.parse().map_err(|_| Code::INVALID_ARGUMENT)?;
+        if address.function() != 0 {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        let gpu = session.gpus.iter().find(|gpu| gpu.entry.pci == address);
+        hand_out(session, gpu, Code::NOT_FOUND, device)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByPciBusId(address: Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    by_pci_bus_id(&address, device)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(address: Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
+    by_pci_bus_id(&address, device)
+}

@@ -1,0 +1,84 @@
+//! Which device it is.
+
+use std::ffi::{c_int, c_uint};
+
+use nvml_wrapper_sys::bindings::{nvmlPdi_v1_t, nvmlReturn_t};
+
+use super::{
+    abi::{Buffer, Handle, InOut, Out, put, version_of},
+    code::Code,
+    session::{on, values},
+};
+
+/// Functions that answer a text of a device into a buffer.
+macro_rules! texts {
+    ($(fn $name:ident($gpu:ident, $session:pat_param) { $text:expr })*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name(device: Handle, text: Buffer, length: c_uint) -> nvmlReturn_t {
+            on(device, |$gpu, $session| text.fill(length, $text))
+        }
+    )*};
+}
+
+texts! {
+    fn nvmlDeviceGetName(gpu, _) { &gpu.board.product }
+    fn nvmlDeviceGetUUID(gpu, _) { &gpu.entry.uuid }
+    fn nvmlDeviceGetSerial(gpu, _) { &gpu.entry.serial }
+    fn nvmlDeviceGetVbiosVersion(gpu, _) { &gpu.board.vbios }
+    fn nvmlDeviceGetBoardPartNumber(gpu, _) { &gpu.board.part_number }
+    fn nvmlDeviceGetInforomImageVersion(gpu, _) { &gpu.board.inforom_image }
+}
+
+values! {
+    fn nvmlDeviceGetIndex(gpu, _) -> c_uint { gpu.index }
+    fn nvmlDeviceGetMinorNumber(gpu, _) -> c_uint { gpu.entry.minor }
+    fn nvmlDeviceGetBrand(gpu, _) -> c_uint { gpu.board.brand }
+    fn nvmlDeviceGetArchitecture(gpu, _) -> c_uint { gpu.board.architecture }
+    fn nvmlDeviceGetNumGpuCores(gpu, _) -> c_uint { gpu.board.cuda_cores }
+    fn nvmlDeviceGetModuleId(gpu, _) -> c_uint { gpu.entry.module }
+    // Bus and device of the PCI address (measured: 6 for 00:06.0).
+    fn nvmlDeviceGetBoardId(gpu, _) -> c_uint { u32::from(gpu.entry.pci.bus()) << 8 | u32::from(gpu.entry.pci.device()) }
+    fn nvmlDeviceGetMultiGpuBoard(_, _) -> c_uint { 0 }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetCudaComputeCapability(
+    device: Handle,
+    major: Out<'_, c_int>,
+    minor: Out<'_, c_int>,
+) -> nvmlReturn_t {
+    on(device, |gpu, _| {
+        put(major, gpu.board.compute_capability.0)?;
+        put(minor, gpu.board.compute_capability.1)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetPdi(device: Handle, pdi: InOut<'_, nvmlPdi_v1_t>) -> nvmlReturn_t {
+    on(device, |gpu, _| {
+        let pdi = pdi.ok_or(Code::INVALID_ARGUMENT)?;
+        if pdi.version != version_of::<nvmlPdi_v1_t>(1) {
+            return Err(Code::ARGUMENT_VERSION_MISMATCH);
+        }
+        pdi.value = gpu.entry.pdi;
+        Ok(())
+    })
+}
+
+/// The buffer holds at least `NVML_GSP_FIRMWARE_VERSION_BUF_SIZE`, 64 bytes.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetGspFirmwareVersion(device: Handle, version: Buffer) -> nvmlReturn_t {
+    on(device, |_, session| version.fill(64, session.driver.version))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetGspFirmwareMode(
+    device: Handle,
+    enabled: Out<'_, c_uint>,
+    default: Out<'_, c_uint>,
+) -> nvmlReturn_t {
+    on(device, |_, _| {
+        put(enabled, 1)?;
+        put(default, 1)
+    })
+}

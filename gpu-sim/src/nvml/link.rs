@@ -1,0 +1,134 @@
+//! NVLink and the fabric it forms.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings::{
+    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPciInfo_t, nvmlReturn_t,
+};
+
+use super::{
+    abi::{Handle, InOut, Out, field, put, version_of},
+    code::{Answer, Code},
+    session::{Session, on},
+};
+use crate::NvLink;
+
+/// The node's NVLink, for a link that a GPU has: without NVLink nothing is supported, past the end is invalid.
+fn link(session: &Session, link: c_uint) -> Answer<&NvLink> {
+    let nvlink = session.node.nvlink.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+    if link < nvlink.links {
+        Ok(nvlink)
+    } else {
+        Err(Code::INVALID_ARGUMENT)
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetNvLinkState(device: Handle, index: c_uint, active: Out<'_, c_uint>) -> nvmlReturn_t {
+    on(device, |_, session| link(session, index).and_then(|_| put(active, 1)))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetNvLinkVersion(device: Handle, index: c_uint, version: Out<'_, c_uint>) -> nvmlReturn_t {
+    on(device, |_, session| put(version, link(session, index)?.version))
+}
+
+/// Every link leads to an NVSwitch: `NVML_NVLINK_DEVICE_TYPE_SWITCH`.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetNvLinkRemoteDeviceType(
+    device: Handle,
+    index: c_uint,
+    kind: Out<'_, c_uint>,
+) -> nvmlReturn_t {
+    on(device, |_, session| link(session, index).and_then(|_| put(kind, 2)))
+}
+
+fn remote(device: Handle, index: c_uint, pci: Out<'_, nvmlPciInfo_t>) -> nvmlReturn_t {
+    on(device, |_, session| {
+        let switches = &link(session, index)?.switches;
+        let place = (index as usize)
+            .checked_rem(switches.len())
+            .ok_or(Code::NOT_SUPPORTED)?;
+        let address = switches.get(place).ok_or(Code::UNKNOWN)?;
+        let info = nvmlPciInfo_t {
+            busIdLegacy: field(&address.nvml_legacy()),
+            domain: address.domain(),
+            bus: address.bus().into(),
+            device: address.device().into(),
+            // Device 22a3 of NVIDIA: the NVSwitch of the Hopper generation.
+            pciDeviceId: 0x22a3_10de,
+            pciSubSystemId: 0,
+            busId: field(&address.nvml()),
+        };
+        put(pci, info)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo(
+    device: Handle,
+    index: c_uint,
+    pci: Out<'_, nvmlPciInfo_t>,
+) -> nvmlReturn_t {
+    remote(device, index, pci)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
+    device: Handle,
+    index: c_uint,
+    pci: Out<'_, nvmlPciInfo_t>,
+) -> nvmlReturn_t {
+    remote(device, index, pci)
+}
+
+/// Writes what the versions have in common. Without a fabric the call succeeds and the state is 0, not supported
+/// (measured); with one it is 3, completed. Field by field, so that what lies between the fields stays as it was.
+macro_rules! fill {
+    ($info:expr, $session:expr) => {{
+        let fabric = $session.node.fabric.as_ref();
+        $info.clusterUuid = fabric.and_then(crate::Fabric::cluster_bytes).unwrap_or_default();
+        $info.status = 0;
+        $info.cliqueId = fabric.map_or(0, |fabric| fabric.clique);
+        $info.state = if fabric.is_some() { 3 } else { 0 };
+    }};
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetGpuFabricInfo(device: Handle, info: InOut<'_, nvmlGpuFabricInfo_t>) -> nvmlReturn_t {
+    on(device, |_, session| {
+        let info = info.ok_or(Code::INVALID_ARGUMENT)?;
+        fill!(info, session);
+        Ok(())
+    })
+}
+
+/// A pointer to either version of the structure; the version in its first field tells which.
+#[repr(transparent)]
+struct VersionedFabricInfo(*mut c_uint);
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: Handle, info: VersionedFabricInfo) -> nvmlReturn_t {
+    on(device, |_, session| {
+        if info.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: it is not null, and the caller gives a structure that starts with its version.
+        let version = unsafe { info.0.read() };
+        if version == version_of::<nvmlGpuFabricInfo_v2_t>(2) {
+            // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
+            let info = unsafe { &mut *info.0.cast::<nvmlGpuFabricInfo_v2_t>() };
+            fill!(info, session);
+            info.healthMask = 0;
+        } else if version == version_of::<nvmlGpuFabricInfo_v3_t>(3) {
+            // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
+            let info = unsafe { &mut *info.0.cast::<nvmlGpuFabricInfo_v3_t>() };
+            fill!(info, session);
+            info.healthMask = 0;
+            info.healthSummary = 0;
+        } else {
+            return Err(Code::ARGUMENT_VERSION_MISMATCH);
+        }
+        Ok(())
+    })
+}

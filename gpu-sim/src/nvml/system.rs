@@ -1,0 +1,77 @@
+//! Initialisation, and what holds for the whole node.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use nvml_wrapper_sys::bindings::{nvmlReturn_t, nvmlSystemDriverBranchInfo_v1_t};
+
+use super::{
+    abi::{Buffer, InOut, Out, field, put, version_of},
+    code::{self, Code, number},
+    session::{Session, answer},
+};
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit() -> nvmlReturn_t {
+    number(Session::initialise())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
+    number(Session::initialise())
+}
+
+/// The flags only make initialisation milder where GPUs are absent or in use, which it is here anyway. Unknown ones are
+/// passed over (measured).
+#[unsafe(no_mangle)]
+extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
+    number(Session::initialise())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlShutdown() -> nvmlReturn_t {
+    number(Session::shut_down())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
+    code::text(result).as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetDriverVersion(version: Buffer, length: c_uint) -> nvmlReturn_t {
+    answer(|session| version.fill(length, session.driver.version))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetNVMLVersion(version: Buffer, length: c_uint) -> nvmlReturn_t {
+    answer(|session| version.fill(length, &session.driver.nvml_version()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetCudaDriverVersion(version: Out<'_, c_int>) -> nvmlReturn_t {
+    answer(|session| put(version, session.driver.cuda_number()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetCudaDriverVersion_v2(version: Out<'_, c_int>) -> nvmlReturn_t {
+    answer(|session| put(version, session.driver.cuda_number()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlSystemGetDriverBranch(
+    info: InOut<'_, nvmlSystemDriverBranchInfo_v1_t>,
+    length: c_uint,
+) -> nvmlReturn_t {
+    answer(|session| {
+        let info = info.ok_or(Code::INVALID_ARGUMENT)?;
+        if info.version != version_of::<nvmlSystemDriverBranchInfo_v1_t>(1) {
+            return Err(Code::ARGUMENT_VERSION_MISMATCH);
+        }
+        let branch = session.driver.build_branch.ok_or(Code::NOT_SUPPORTED)?;
+        if branch.len() >= length as usize {
+            return Err(Code::INSUFFICIENT_SIZE);
+        }
+        info.branch = field(branch);
+        Ok(())
+    })
+}

@@ -1,0 +1,88 @@
+//! The file tree of a node: what the driver, the kernel and the distribution leave there.
+
+mod dev;
+mod driver_root;
+mod proc;
+mod sys;
+
+pub(crate) use self::{
+    dev::{CONTROL, NVIDIA},
+    proc::irq,
+};
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt as _, fs::symlink},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+use crate::{Error, NodeFile, Result};
+
+/// Writes the tree; `library` writes the node's copy of the simulated library to a path.
+pub(crate) fn write(
+    root: &Path,
+    node: &NodeFile,
+    nvidia_smi: Option<&Path>,
+    library: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let tree = Tree { root };
+    for folder in ["", "etc", "run", "usr/bin"] {
+        tree.folder(folder)?;
+    }
+    dev::write(&tree, node)?;
+    proc::write(&tree, node)?;
+    sys::write(&tree, node)?;
+    driver_root::write(&tree, node, nvidia_smi, library)
+}
+
+/// Writes files beneath one folder. Paths are relative to it; the folders they lie in are made.
+struct Tree<'a> {
+    root: &'a Path,
+}
+
+impl Tree<'_> {
+    fn path(&self, path: &str) -> Result<PathBuf> {
+        let path = self.root.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(Error::write(parent))?;
+        }
+        Ok(path)
+    }
+
+    fn folder(&self, path: &str) -> Result<()> {
+        let path = self.root.join(path);
+        fs::create_dir_all(&path).map_err(Error::write(path))
+    }
+
+    fn file(&self, path: &str, mode: u32, content: impl AsRef<[u8]>) -> Result<()> {
+        let path = self.path(path)?;
+        let write = || {
+            fs::write(&path, content)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+        };
+        write().map_err(Error::write(&path))
+    }
+
+    fn link(&self, path: &str, target: &str) -> Result<()> {
+        let path = self.path(path)?;
+        symlink(target, &path).map_err(Error::write(path))
+    }
+
+    /// A character device where this process may make one, else a regular file with the same permissions.
+    fn device(&self, path: &str, major: u32, minor: u32, mode: u32) -> Result<()> {
+        let full = self.path(path)?;
+        let made = mknodat(
+            CWD,
+            &full,
+            FileType::CharacterDevice,
+            Mode::RUSR | Mode::WUSR,
+            makedev(major, minor),
+        );
+        if made.is_err() {
+            return self.file(path, mode, "");
+        }
+        fs::set_permissions(&full, fs::Permissions::from_mode(mode)).map_err(Error::write(full))
+    }
+}

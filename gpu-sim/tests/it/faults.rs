@@ -1,0 +1,129 @@
+use std::fs;
+
+use gpu_sim::{Error, Node, NodeSpec};
+use nvml_wrapper::{enum_wrappers::device::TemperatureSensor, error::NvmlError};
+
+use crate::{Simulated, nvml};
+
+#[test]
+fn a_lost_gpu_answers_only_that_it_is_lost_until_it_is_restored() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(3));
+    let nvml = node.nvml();
+    let gpu = nvml.device_by_index(1).unwrap();
+    let uuid = gpu.uuid().unwrap();
+
+    node.node.lose(1).unwrap();
+    assert!(matches!(gpu.name(), Err(NvmlError::GpuLost)));
+    assert!(matches!(
+        gpu.temperature(TemperatureSensor::Gpu),
+        Err(NvmlError::GpuLost)
+    ));
+    assert!(
+        matches!(gpu.fan_speed(0), Err(NvmlError::GpuLost)),
+        "also where the board supports nothing"
+    );
+    assert!(matches!(nvml.device_by_index(1), Err(NvmlError::GpuLost)));
+    assert!(matches!(nvml.device_by_uuid(uuid.as_str()), Err(NvmlError::GpuLost)));
+    assert_eq!(nvml.device_count().unwrap(), 3);
+    assert!(nvml.device_by_index(2).unwrap().name().is_ok());
+
+    node.node.restore(1).unwrap();
+    assert_eq!(gpu.uuid().unwrap(), uuid);
+}
+
+#[test]
+fn initialisation_fails_as_told_and_recovers() {
+    let node = Simulated::new(&NodeSpec::new("h200").gpus(1));
+    let before = node.nvml();
+    node.node.set_init_error(Some(18)).unwrap();
+    // One library is one session: while it lasts, initialising again succeeds.
+    assert!(nvml(&node.node.library()).is_ok());
+    drop(before);
+    assert!(matches!(
+        nvml(&node.node.library()),
+        Err(NvmlError::LibRmVersionMismatch)
+    ));
+    node.node.set_init_error(Some(9)).unwrap();
+    assert!(matches!(nvml(&node.node.library()), Err(NvmlError::DriverNotLoaded)));
+    node.node.set_init_error(None).unwrap();
+    assert!(nvml(&node.node.library()).is_ok());
+}
+
+#[test]
+fn a_truncated_node_file_fails_initialisation_and_is_named_by_open() {
+    let node = Simulated::new(&NodeSpec::new("h200").gpus(2));
+    let file = node.node.folder().join("node.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let cut = text.find("minor: 1").unwrap();
+    fs::write(&file, &text[..cut]).unwrap();
+    assert!(matches!(nvml(&node.node.library()), Err(NvmlError::Unknown)));
+    let error = Node::open(node.node.folder()).unwrap_err();
+    assert!(
+        matches!(&error, Error::NodeFile { path, line: Some(_), .. } if *path == file),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_library_of_no_node_says_that_no_driver_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let bare = folder.path().join("libnvidia-ml.so.1");
+    fs::copy(gpu_sim::library().unwrap(), &bare).unwrap();
+    assert!(matches!(nvml(&bare), Err(NvmlError::DriverNotLoaded)));
+}
+
+#[test]
+fn the_copy_in_the_driver_root_finds_the_node_it_lies_in() {
+    let node = Simulated::new(&NodeSpec::new("h200").gpus(2));
+    let folder = node
+        .node
+        .root()
+        .join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+    let nvml = nvml(&folder.join("libnvidia-ml.so.1")).unwrap();
+    assert_eq!(nvml.device_count().unwrap(), 2);
+    node.node.lose(0).unwrap();
+    assert!(matches!(nvml.device_by_index(0), Err(NvmlError::GpuLost)));
+}
+
+#[test]
+fn nothing_is_left_of_a_node_that_could_not_be_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("node");
+    let create = |spec: NodeSpec| Node::create(&spec, &target).unwrap_err();
+    assert!(matches!(create(NodeSpec::new("h300")), Error::UnknownProfile { .. }));
+    assert!(matches!(
+        create(NodeSpec::new("h100").driver("1")),
+        Error::UnknownDriver { .. }
+    ));
+    assert!(matches!(
+        create(NodeSpec::new("h100").gpus(9)),
+        Error::TooManyGpus { asked: 9, room: 8, .. }
+    ));
+    assert!(matches!(
+        create(NodeSpec::new("h100").nvidia_smi("/absent")),
+        Error::Read { .. }
+    ));
+    assert!(!target.exists());
+}
+
+#[test]
+fn a_folder_with_something_in_it_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("precious"), "x").unwrap();
+    assert!(matches!(
+        Node::create(&NodeSpec::new("h100"), folder.path()),
+        Err(Error::NotEmpty { .. })
+    ));
+    assert!(matches!(Node::open(folder.path()), Err(Error::NotANode { .. })));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_gpu_that_is_not_there_cannot_be_lost() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    assert!(matches!(
+        node.node.lose(2),
+        Err(Error::NoSuchGpu { index: 2, count: 2 })
+    ));
+    assert!(matches!(node.node.inject_xid(7, 79), Err(Error::NoSuchGpu { .. })));
+}

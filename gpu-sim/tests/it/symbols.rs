@@ -1,0 +1,55 @@
+use std::{collections::BTreeSet, fs};
+
+use object::{Object as _, ObjectSymbol as _, read::elf::ElfFile64};
+
+/// Names in the library's dynamic symbol table that it defines itself.
+fn exported() -> BTreeSet<String> {
+    let library = gpu_sim::library().expect("the library was built with this test");
+    let bytes = fs::read(library).expect("the library can be read");
+    let file = ElfFile64::<object::LittleEndian>::parse(&*bytes).expect("the library is an ELF file");
+    file.dynamic_symbols()
+        .filter(object::ObjectSymbol::is_definition)
+        .map(|symbol| symbol.name().expect("a symbol has a name").to_owned())
+        .collect()
+}
+
+#[test]
+fn every_listed_function_is_exported_and_nothing_else() {
+    let listed: BTreeSet<String> = include_str!("../../nvml.symbols").lines().map(str::to_owned).collect();
+    assert_eq!(exported(), listed);
+}
+
+/// The names that nvml-wrapper-sys binds stand in its source as `.get(b"name\0")`.
+#[test]
+fn every_function_that_nvml_wrapper_sys_binds_is_listed() {
+    let bindings = bindings();
+    let bound: BTreeSet<&str> = bindings
+        .split(r#".get(b""#)
+        .skip(1)
+        .filter_map(|rest| rest.split_once(r"\0"))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(bound.len() > 350, "found {}", bound.len());
+    let listed: BTreeSet<&str> = include_str!("../../nvml.symbols").lines().collect();
+    assert_eq!(bound.difference(&listed).collect::<Vec<_>>(), Vec::<&&str>::new());
+}
+
+/// Source of the bindings that this workspace uses, as cargo has unpacked it.
+fn bindings() -> String {
+    let cargo = std::env::var_os("CARGO").expect("cargo runs the tests");
+    let output = std::process::Command::new(cargo)
+        // Without a platform, metadata would want crates that only others use, which need not be here.
+        .args(["metadata", "--format-version=1", "--offline", "--filter-platform"])
+        .arg(format!("{}-unknown-linux-gnu", std::env::consts::ARCH))
+        .arg("--manifest-path")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .output()
+        .expect("cargo metadata runs");
+    let metadata = String::from_utf8(output.stdout).expect("cargo metadata is UTF-8");
+    let manifest = metadata
+        .split('"')
+        .find(|text| text.ends_with("/Cargo.toml") && text.contains("/nvml-wrapper-sys-"))
+        .expect("nvml-wrapper-sys is a dependency");
+    let source = manifest.replace("Cargo.toml", "src/bindings.rs");
+    fs::read_to_string(&source).unwrap_or_else(|error| panic!("{source}: {error}"))
+}
