@@ -37,9 +37,8 @@ impl Cluster {
     /// # Errors
     /// If the process was not started through `e2e/cluster exec` (as `e2e/run` does).
     pub fn current() -> Result<Self> {
-        let node = env::var("GPU_E2E_NODE").context(
-            "GPU_E2E_NODE is not set: start the tests with `e2e/run`, or inside `e2e/cluster exec`",
-        )?;
+        let node = env::var("GPU_E2E_NODE")
+            .context("GPU_E2E_NODE is not set: start the tests with `e2e/run`, or inside `e2e/cluster exec`")?;
         Ok(Self { node })
     }
 
@@ -112,13 +111,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If it does not within `limit`, or ends in another phase; the message says where it stands and why.
-    pub fn wait_for_phase(
-        &self,
-        namespace: &str,
-        pod: &str,
-        phase: &str,
-        limit: Duration,
-    ) -> Result<Value> {
+    pub fn wait_for_phase(&self, namespace: &str, pod: &str, phase: &str, limit: Duration) -> Result<Value> {
         let what = format!("pod `{namespace}/{pod}` is {phase}");
         let mut ended = None;
         let seen = wait::until(&what, limit, || {
@@ -148,11 +141,7 @@ impl Cluster {
     /// # Errors
     /// If the command fails, and see [`Cluster::kubectl`].
     pub fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Result<Output> {
-        self.kubectl(
-            ["exec", pod, "--namespace", namespace, "--"]
-                .iter()
-                .chain(command),
-        )
+        self.kubectl(["exec", pod, "--namespace", namespace, "--"].iter().chain(command))
     }
 
     /// What a pod's first container has printed so far.
@@ -160,9 +149,7 @@ impl Cluster {
     /// # Errors
     /// See [`Cluster::kubectl`].
     pub fn logs(&self, namespace: &str, pod: &str) -> Result<String> {
-        Ok(self
-            .kubectl(["logs", pod, "--namespace", namespace])?
-            .stdout)
+        Ok(self.kubectl(["logs", pod, "--namespace", namespace])?.stdout)
     }
 
     /// Restarts a service of the node, as `systemctl restart` would: `kubelet`, `containerd`, `kube-apiserver` …
@@ -191,8 +178,7 @@ impl Cluster {
     fn ready_condition(&self) -> Result<Value> {
         let node = self.json(["get", "node", &self.node])?;
         let conditions = node["status"]["conditions"].as_array();
-        let ready =
-            conditions.and_then(|all| all.iter().find(|condition| condition["type"] == "Ready"));
+        let ready = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == "Ready"));
         ready.cloned().context("the node has no Ready condition")
     }
 
@@ -245,11 +231,7 @@ fn kubectl() -> Command {
 
 fn run(command: &mut Command, input: Option<&str>) -> Result<Output> {
     let shown = format!("{command:?}");
-    let stdin = if input.is_some() {
-        Stdio::piped()
-    } else {
-        Stdio::null()
-    };
+    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
     let mut child = command
         .stdin(stdin)
         .stdout(Stdio::piped())

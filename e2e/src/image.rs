@@ -48,12 +48,7 @@ impl Layer {
     ///
     /// # Errors
     /// See [`Layer::dir`].
-    pub fn file(
-        &mut self,
-        path: impl AsRef<Path>,
-        mode: u32,
-        content: impl Into<Vec<u8>>,
-    ) -> Result<&mut Self> {
+    pub fn file(&mut self, path: impl AsRef<Path>, mode: u32, content: impl Into<Vec<u8>>) -> Result<&mut Self> {
         let content = content.into();
         self.add(path.as_ref(), Entry::File { mode, content })
     }
@@ -62,11 +57,7 @@ impl Layer {
     ///
     /// # Errors
     /// See [`Layer::dir`].
-    pub fn symlink(
-        &mut self,
-        path: impl AsRef<Path>,
-        target: impl Into<PathBuf>,
-    ) -> Result<&mut Self> {
+    pub fn symlink(&mut self, path: impl AsRef<Path>, target: impl Into<PathBuf>) -> Result<&mut Self> {
         let target = target.into();
         self.add(path.as_ref(), Entry::Symlink { target })
     }
@@ -75,17 +66,10 @@ impl Layer {
     ///
     /// # Errors
     /// If the file cannot be read, and see [`Layer::dir`].
-    pub fn host_file(
-        &mut self,
-        path: impl AsRef<Path>,
-        host: impl AsRef<Path>,
-    ) -> Result<&mut Self> {
+    pub fn host_file(&mut self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> Result<&mut Self> {
         let host = host.as_ref();
-        let content =
-            fs::read(host).with_context(|| format!("cannot read `{}`", host.display()))?;
-        let mode = mode_of(
-            &fs::metadata(host).with_context(|| format!("cannot stat `{}`", host.display()))?,
-        );
+        let content = fs::read(host).with_context(|| format!("cannot read `{}`", host.display()))?;
+        let mode = mode_of(&fs::metadata(host).with_context(|| format!("cannot stat `{}`", host.display()))?);
         self.file(path, mode, content)
     }
 
@@ -95,11 +79,7 @@ impl Layer {
     ///
     /// # Errors
     /// If a library is missing on this machine, or `ldd` fails; and see [`Layer::host_file`].
-    pub fn host_program(
-        &mut self,
-        path: impl AsRef<Path>,
-        host: impl AsRef<Path>,
-    ) -> Result<&mut Self> {
+    pub fn host_program(&mut self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> Result<&mut Self> {
         let host = host.as_ref();
         self.host_file(path, host)?;
         for library in shared_libraries(host)? {
@@ -112,35 +92,25 @@ impl Layer {
     ///
     /// # Errors
     /// If something cannot be read or is neither file, folder nor link, and see [`Layer::dir`].
-    pub fn host_tree(
-        &mut self,
-        path: impl AsRef<Path>,
-        host: impl AsRef<Path>,
-    ) -> Result<&mut Self> {
+    pub fn host_tree(&mut self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> Result<&mut Self> {
         let (path, host) = (path.as_ref(), host.as_ref());
-        let metadata = fs::symlink_metadata(host)
-            .with_context(|| format!("cannot stat `{}`", host.display()))?;
+        let metadata = fs::symlink_metadata(host).with_context(|| format!("cannot stat `{}`", host.display()))?;
         let kind = metadata.file_type();
         if kind.is_symlink() {
-            let target = fs::read_link(host)
-                .with_context(|| format!("cannot read the link `{}`", host.display()))?;
+            let target = fs::read_link(host).with_context(|| format!("cannot read the link `{}`", host.display()))?;
             self.symlink(path, target)
         } else if kind.is_file() {
             self.host_file(path, host)
         } else if kind.is_dir() {
             self.dir(path, mode_of(&metadata))?;
-            let entries =
-                fs::read_dir(host).with_context(|| format!("cannot list `{}`", host.display()))?;
+            let entries = fs::read_dir(host).with_context(|| format!("cannot list `{}`", host.display()))?;
             for entry in entries {
                 let entry = entry.with_context(|| format!("cannot list `{}`", host.display()))?;
                 self.host_tree(path.join(entry.file_name()), entry.path())?;
             }
             Ok(self)
         } else {
-            bail!(
-                "`{}` is neither a file, a folder nor a link",
-                host.display()
-            )
+            bail!("`{}` is neither a file, a folder nor a link", host.display())
         }
     }
 
@@ -162,8 +132,7 @@ impl Layer {
         {
             match self.entries.get(above) {
                 None => {
-                    self.entries
-                        .insert(above.to_owned(), Entry::Dir { mode: 0o755 });
+                    self.entries.insert(above.to_owned(), Entry::Dir { mode: 0o755 });
                 }
                 Some(Entry::Dir { .. }) => break,
                 // Allowed, as in any file system: `/lib -> usr/lib`, then `/lib/x`; but which comes first in the
@@ -186,8 +155,7 @@ impl Layer {
     fn tar(&self) -> Result<Vec<u8>> {
         let mut archive = tar::Builder::new(Vec::new());
         for (path, entry) in &self.entries {
-            append(&mut archive, path, entry)
-                .with_context(|| format!("cannot archive `/{}`", path.display()))?;
+            append(&mut archive, path, entry).with_context(|| format!("cannot archive `/{}`", path.display()))?;
         }
         Ok(archive.into_inner()?)
     }
@@ -288,17 +256,13 @@ impl Image {
     /// # Errors
     /// If the image has no tag, or the writer fails.
     pub fn write(&self, out: impl Write) -> Result<()> {
-        ensure!(
-            !self.tags.is_empty(),
-            "an image without a tag cannot be named by a pod"
-        );
+        ensure!(!self.tags.is_empty(), "an image without a tag cannot be named by a pod");
         let layer = self.layer.tar()?;
         let layer_digest = hex_sha256(&layer);
         let config = serde_json::to_vec(&self.config(&layer_digest))?;
         let config_name = format!("{}.json", hex_sha256(&config));
         let layer_name = format!("{layer_digest}/layer.tar");
-        let manifest =
-            json!([{ "Config": config_name, "RepoTags": self.tags, "Layers": [layer_name] }]);
+        let manifest = json!([{ "Config": config_name, "RepoTags": self.tags, "Layers": [layer_name] }]);
 
         let mut archive = tar::Builder::new(out);
         let manifest = serde_json::to_vec(&manifest)?;
@@ -321,13 +285,7 @@ impl Image {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let write = || self.write(std::io::BufWriter::new(fs::File::create(path)?));
-        write().with_context(|| {
-            format!(
-                "cannot write the image {:?} to `{}`",
-                self.tags,
-                path.display()
-            )
-        })
+        write().with_context(|| format!("cannot write the image {:?} to `{}`", self.tags, path.display()))
     }
 
     fn config(&self, layer_digest: &str) -> serde_json::Value {
@@ -355,11 +313,7 @@ mod tests {
     use super::*;
 
     fn paths(layer: &Layer) -> Vec<String> {
-        layer
-            .entries
-            .keys()
-            .map(|path| path.display().to_string())
-            .collect()
+        layer.entries.keys().map(|path| path.display().to_string()).collect()
     }
 
     fn image() -> Image {
@@ -381,19 +335,13 @@ mod tests {
     fn folders_above_an_entry_appear_by_themselves_and_first() {
         let mut layer = Layer::new();
         layer.file("/usr/lib/x/libx.so", 0o644, "").unwrap();
-        assert_eq!(
-            paths(&layer),
-            ["usr", "usr/lib", "usr/lib/x", "usr/lib/x/libx.so"]
-        );
+        assert_eq!(paths(&layer), ["usr", "usr/lib", "usr/lib/x", "usr/lib/x/libx.so"]);
     }
 
     #[test]
     fn paths_that_leave_the_image_are_refused() {
         for path in ["bin/tool", "/../etc/passwd", "/a/../b", "/"] {
-            assert!(
-                Layer::new().file(path, 0o644, "").is_err(),
-                "`{path}` was accepted"
-            );
+            assert!(Layer::new().file(path, 0o644, "").is_err(), "`{path}` was accepted");
         }
     }
 
@@ -402,15 +350,13 @@ mod tests {
         let mut layer = Layer::new();
         layer.symlink("/lib", "usr/lib").unwrap();
         let error = layer.file("/lib/ld.so", 0o755, "").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "`/lib/ld.so` is below `/lib`, which is no folder"
-        );
+        assert_eq!(error.to_string(), "`/lib/ld.so` is below `/lib`, which is no folder");
     }
 
     #[test]
     fn the_libraries_of_a_program_are_the_paths_that_ldd_prints() {
-        let text = "\tlinux-vdso.so.1 (0x7)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x7)\n\t/lib64/ld-linux-x86-64.so.2 (0x7)\n";
+        let text =
+            "\tlinux-vdso.so.1 (0x7)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x7)\n\t/lib64/ld-linux-x86-64.so.2 (0x7)\n";
         assert_eq!(
             parse_ldd(text).unwrap(),
             ["/lib/x/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from)
@@ -447,14 +393,8 @@ mod tests {
             }
         }
         let manifest = &manifest.unwrap()[0];
-        assert_eq!(
-            manifest["RepoTags"],
-            json!(["localhost/a:1", "localhost/b:2"])
-        );
-        assert_eq!(
-            json!(names[1..]),
-            json!([manifest["Config"], manifest["Layers"][0]])
-        );
+        assert_eq!(manifest["RepoTags"], json!(["localhost/a:1", "localhost/b:2"]));
+        assert_eq!(json!(names[1..]), json!([manifest["Config"], manifest["Layers"][0]]));
     }
 
     #[test]

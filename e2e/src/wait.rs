@@ -30,11 +30,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// assert_eq!(seen, "here");
 /// # Ok::<(), anyhow::Error>(())
 /// ```
-pub fn until<T>(
-    what: &str,
-    limit: Duration,
-    mut look: impl FnMut() -> Result<Option<T>>,
-) -> Result<T> {
+pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + limit;
     loop {
         let last: Option<Error> = match look() {
@@ -59,13 +55,7 @@ mod tests {
 
     #[test]
     fn the_message_says_what_was_waited_for_and_the_last_error() {
-        let error = until::<()>("the pod runs", Duration::ZERO, || {
-            Err(anyhow!("it is Pending"))
-        })
-        .unwrap_err();
-        assert_eq!(
-            format!("{error:#}"),
-            "not within 0 s: the pod runs: it is Pending"
-        );
+        let error = until::<()>("the pod runs", Duration::ZERO, || Err(anyhow!("it is Pending"))).unwrap_err();
+        assert_eq!(format!("{error:#}"), "not within 0 s: the pod runs: it is Pending");
     }
 }

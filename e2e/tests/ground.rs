@@ -30,9 +30,7 @@ fn pod(name: &str, image: &str, script: &str) -> Value {
 
 /// Runs a pod to its end, and returns what it printed.
 fn run_to_end(cluster: &Cluster, pod: &Value) -> Result<String> {
-    let name = pod["metadata"]["name"]
-        .as_str()
-        .expect("a test's pod has a name");
+    let name = pod["metadata"]["name"].as_str().expect("a test's pod has a name");
     cluster.apply(pod)?;
     cluster.wait_for_phase("default", name, "Succeeded", LIMIT)?;
     let log = cluster.logs("default", name)?;
@@ -43,11 +41,7 @@ fn run_to_end(cluster: &Cluster, pod: &Value) -> Result<String> {
 #[test]
 fn a_pod_runs_logs_answers_exec_and_goes_away() -> Result<()> {
     let cluster = Cluster::current()?;
-    cluster.apply(&pod(
-        "ground",
-        BUSYBOX,
-        "echo hello from the pod; exec sleep 600",
-    ))?;
+    cluster.apply(&pod("ground", BUSYBOX, "echo hello from the pod; exec sleep 600"))?;
     cluster.wait_for_phase("default", "ground", "Running", LIMIT)?;
     wait::until("the pod's log has its line", LIMIT, || {
         Ok((cluster.logs("default", "ground")? == "hello from the pod\n").then_some(()))
@@ -79,10 +73,7 @@ fn a_device_node_of_the_node_reaches_a_privileged_pod() -> Result<()> {
     pod["spec"]["containers"][0]["securityContext"] = json!({ "privileged": true });
     let log = run_to_end(&cluster, &pod)?;
     fs::remove_file("/dev/e2e0")?;
-    assert_eq!(
-        log,
-        "c3:0\ncat: can't open '/dev/e2e0': No such device or address\n"
-    );
+    assert_eq!(log, "c3:0\ncat: can't open '/dev/e2e0': No such device or address\n");
     Ok(())
 }
 
@@ -92,10 +83,7 @@ fn a_pod_reaches_the_api_server_at_its_service_address() -> Result<()> {
     let cluster = Cluster::current()?;
     let script = "test -s /var/run/secrets/kubernetes.io/serviceaccount/token || exit 1
         echo | nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT >/dev/null && echo reached";
-    assert_eq!(
-        run_to_end(&cluster, &pod("api", BUSYBOX, script))?,
-        "reached\n"
-    );
+    assert_eq!(run_to_end(&cluster, &pod("api", BUSYBOX, script))?, "reached\n");
     Ok(())
 }
 
@@ -112,13 +100,8 @@ fn one_pod_reaches_another() -> Result<()> {
         let pod = cluster.json(["get", "pod", "server"])?;
         Ok(pod["status"]["podIP"].as_str().map(str::to_owned))
     })?;
-    let script = format!(
-        "for i in $(seq 50); do wget -qO- http://{address}:8080/ && exit; sleep 0.1; done; exit 1"
-    );
-    assert_eq!(
-        run_to_end(&cluster, &pod("client", BUSYBOX, &script))?,
-        "served\n"
-    );
+    let script = format!("for i in $(seq 50); do wget -qO- http://{address}:8080/ && exit; sleep 0.1; done; exit 1");
+    assert_eq!(run_to_end(&cluster, &pod("client", BUSYBOX, &script))?, "served\n");
     cluster.delete("pod", "default", "server", LIMIT)
 }
 

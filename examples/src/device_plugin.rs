@@ -33,7 +33,13 @@ struct DevicePlugin {
     fail_on_init_error: bool,
 
     /// How containers are told their GPUs; several are joined by commas
-    #[arg(long, env = "DEVICE_LIST_STRATEGY", default_value = "envvar", value_delimiter = ',', value_name = "STRATEGY")]
+    #[arg(
+        long,
+        env = "DEVICE_LIST_STRATEGY",
+        default_value = "envvar",
+        value_delimiter = ',',
+        value_name = "STRATEGY"
+    )]
     device_list_strategy: Vec<ListStrategy>,
 
     /// By which name containers are told their GPUs
@@ -41,20 +47,32 @@ struct DevicePlugin {
     device_id_strategy: IdStrategy,
 
     /// The root of the driver's files on the host
-    #[arg(long, alias = "nvidia-driver-root", env = "NVIDIA_DRIVER_ROOT", default_value = "/", value_name = "PATH")]
+    #[arg(
+        long,
+        alias = "nvidia-driver-root",
+        env = "NVIDIA_DRIVER_ROOT",
+        default_value = "/",
+        value_name = "PATH"
+    )]
     driver_root: String,
 
     /// The root of the device nodes on the host [default: the driver root]
-    #[arg(long, alias = "nvidia-dev-root", env = "NVIDIA_DEV_ROOT", default_value = "", value_name = "PATH",
-          hide_default_value = true)]
+    #[arg(
+        long,
+        alias = "nvidia-dev-root",
+        env = "NVIDIA_DEV_ROOT",
+        default_value = "",
+        value_name = "PATH",
+        hide_default_value = true
+    )]
     dev_root: String,
 
-    /// Where the driver root is seen from here, also set by CONTAINER_DRIVER_ROOT [default: /driver-root if it is there, else /]
+    /// Where the driver root is seen from here, also set by `CONTAINER_DRIVER_ROOT` [default: /driver-root if it is there, else /]
     #[arg(long, alias = "container-driver-root", env = "DRIVER_ROOT_CTR_PATH", value_name = "PATH",
           default_value_t = vendor::env("CONTAINER_DRIVER_ROOT"), hide_default_value = true)]
     driver_root_ctr_path: String,
 
-    /// The hook program on the host that CDI files name, also set by NVIDIA_CTK_PATH
+    /// The hook program on the host that CDI files name, also set by `NVIDIA_CTK_PATH`
     #[arg(long, alias = "nvidia-ctk-path", env = "NVIDIA_CDI_HOOK_PATH", value_name = "PATH",
           default_value_t = vendor::env_or("NVIDIA_CTK_PATH", "/usr/bin/nvidia-ctk"))]
     nvidia_cdi_hook_path: String,
@@ -94,17 +112,50 @@ enum IdStrategy {
 
 /// The vendor's settings that this program does not have, and the values with which it can do without.
 const UNSUPPORTED: &[vendor::Unsupported] = &[
-    vendor::Unsupported { variable: "CONFIG_FILE", harmless: &[""] },
-    vendor::Unsupported { variable: "MIG_STRATEGY", harmless: &["", "none"] },
-    vendor::Unsupported { variable: "PASS_DEVICE_SPECS", harmless: vendor::FALSE },
-    vendor::Unsupported { variable: "GDRCOPY_ENABLED", harmless: vendor::FALSE },
-    vendor::Unsupported { variable: "GDS_ENABLED", harmless: vendor::FALSE },
-    vendor::Unsupported { variable: "MOFED_ENABLED", harmless: vendor::FALSE },
-    vendor::Unsupported { variable: "DEVICE_DISCOVERY_STRATEGY", harmless: &["", "auto", "nvml"] },
-    vendor::Unsupported { variable: "IMEX_CHANNEL_IDS", harmless: &["", "[]"] },
-    vendor::Unsupported { variable: "IMEX_REQUIRED", harmless: vendor::FALSE },
-    vendor::Unsupported { variable: "CDI_FEATURE_FLAGS", harmless: &[""] },
-    vendor::Unsupported { variable: "CDI_DISABLE_HOOKS", harmless: &[""] },
+    vendor::Unsupported {
+        variable: "CONFIG_FILE",
+        harmless: &[""],
+    },
+    vendor::Unsupported {
+        variable: "MIG_STRATEGY",
+        harmless: &["", "none"],
+    },
+    vendor::Unsupported {
+        variable: "PASS_DEVICE_SPECS",
+        harmless: vendor::FALSE,
+    },
+    vendor::Unsupported {
+        variable: "GDRCOPY_ENABLED",
+        harmless: vendor::FALSE,
+    },
+    vendor::Unsupported {
+        variable: "GDS_ENABLED",
+        harmless: vendor::FALSE,
+    },
+    vendor::Unsupported {
+        variable: "MOFED_ENABLED",
+        harmless: vendor::FALSE,
+    },
+    vendor::Unsupported {
+        variable: "DEVICE_DISCOVERY_STRATEGY",
+        harmless: &["", "auto", "nvml"],
+    },
+    vendor::Unsupported {
+        variable: "IMEX_CHANNEL_IDS",
+        harmless: &["", "[]"],
+    },
+    vendor::Unsupported {
+        variable: "IMEX_REQUIRED",
+        harmless: vendor::FALSE,
+    },
+    vendor::Unsupported {
+        variable: "CDI_FEATURE_FLAGS",
+        harmless: &[""],
+    },
+    vendor::Unsupported {
+        variable: "CDI_DISABLE_HOOKS",
+        harmless: &[""],
+    },
 ];
 
 /// Runs `gpu-device-plugin` with these arguments, the program's name first.
@@ -130,7 +181,9 @@ async fn serve(plugin: &DevicePlugin) -> anyhow::Result<()> {
             _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
         }
     };
-    let sockets = Sockets { kubelet: plugin.kubelet_socket.clone() };
+    let sockets = Sockets {
+        kubelet: plugin.kubelet_socket.clone(),
+    };
     Ok(gpu_plugin::run(&plugin.config(), &sockets, stop).await?)
 }
 
@@ -147,11 +200,22 @@ impl DevicePlugin {
         for word in unknown {
             tracing::warn!("`{word}` in {DISABLE_HEALTHCHECKS} or {ENABLE_HEALTHCHECKS} is no Xid and has no effect");
         }
-        let host_dev_root = if self.dev_root.is_empty() { &self.driver_root } else { &self.dev_root };
+        let host_dev_root = if self.dev_root.is_empty() {
+            &self.driver_root
+        } else {
+            &self.dev_root
+        };
         NodeConfig {
-            library: LibrarySearch { library: self.nvml_library.clone(), driver_root: Some(root_here) },
+            library: LibrarySearch {
+                library: self.nvml_library.clone(),
+                driver_root: Some(root_here),
+            },
             host_root: self.host_root.clone(),
-            lists: self.device_list_strategy.iter().map(|strategy| (*strategy).into()).collect(),
+            lists: self
+                .device_list_strategy
+                .iter()
+                .map(|strategy| (*strategy).into())
+                .collect(),
             ids: self.device_id_strategy.into(),
             health,
             fail_on_init_error: self.fail_on_init_error,
@@ -223,13 +287,22 @@ mod tests {
         check(&["--driver-root=/run/nvidia/driver", "--dev-root=/"], |config| {
             config.host_dev_root.as_deref() == Some("/")
         });
-        check(&["--nvidia-ctk-path=/opt/hook"], |config| config.hook_path == "/opt/hook");
+        check(&["--nvidia-ctk-path=/opt/hook"], |config| {
+            config.hook_path == "/opt/hook"
+        });
     }
 
     #[test]
     fn what_is_not_supported_is_bad_usage() {
-        for argument in ["--device-list-strategy=volume-mounts", "--mig-strategy=mixed", "--device-id-strategy=name"] {
-            assert!(DevicePlugin::try_parse_from(["gpu-device-plugin", argument]).is_err(), "{argument}");
+        for argument in [
+            "--device-list-strategy=volume-mounts",
+            "--mig-strategy=mixed",
+            "--device-id-strategy=name",
+        ] {
+            assert!(
+                DevicePlugin::try_parse_from(["gpu-device-plugin", argument]).is_err(),
+                "{argument}"
+            );
         }
     }
 }

@@ -87,7 +87,9 @@ async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
 
     heading(4, "The kubelet hears of it (gpu-plugin, in front of a kubelet double)")?;
     let kubelet = Kubelet::start(Config::in_dir(dir.path().join("kubelet"))).await?;
-    let sockets = Sockets { kubelet: kubelet.registration_socket() };
+    let sockets = Sockets {
+        kubelet: kubelet.registration_socket(),
+    };
     let (stop, stopped) = oneshot::channel::<()>();
     let plugin = tokio::spawn({
         let resource = Arc::clone(node.resource());
@@ -103,8 +105,16 @@ async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
 
     heading(5, &format!("A pod asks for {GPU_RESOURCE}: 1"))?;
     let admission = kubelet.admit("default/smoke-test", "cuda", GPU_RESOURCE, 1).await?;
-    let names: Vec<_> = admission.response.cdi_devices.iter().map(|device| device.name.clone()).collect();
-    print(format_args!("The kubelet tells the container runtime: {}\n", names.join(", ")))?;
+    let names: Vec<_> = admission
+        .response
+        .cdi_devices
+        .iter()
+        .map(|device| device.name.clone())
+        .collect();
+    print(format_args!(
+        "The kubelet tells the container runtime: {}\n",
+        names.join(", ")
+    ))?;
     print(describe_container(&spec, &names)?)?;
 
     heading(6, "A GPU breaks")?;
@@ -139,7 +149,10 @@ impl Hardware {
                 simulated: None,
             });
         }
-        let spec = gpu_sim::NodeSpec::new("h100").gpus(4).seed(arguments.seed).permute_pci(arguments.permute_pci);
+        let spec = gpu_sim::NodeSpec::new("h100")
+            .gpus(4)
+            .seed(arguments.seed)
+            .permute_pci(arguments.permute_pci);
         let node = gpu_sim::Node::create(&spec, dir.join("node")).context("cannot make the simulated node")?;
         Ok(Self {
             description: format!(
@@ -159,7 +172,10 @@ impl Hardware {
             driver_files.device_rule = DeviceRule::AnyFile; // only root can make real device nodes
         }
         NodeConfig {
-            library: LibrarySearch { library: Some(self.library.clone()), driver_root: None },
+            library: LibrarySearch {
+                library: Some(self.library.clone()),
+                driver_root: None,
+            },
             host_root: self.root.clone(),
             lists: vec![DeviceListStrategy::CdiCri],
             cdi_dir: dir.join("cdi"),
@@ -202,7 +218,11 @@ impl Hardware {
 
 fn describe_spec(spec: &Spec) -> String {
     let common = &spec.container_edits;
-    let names: Vec<_> = spec.devices.iter().map(|device| format!("  {}={}", spec.kind, device.name)).collect();
+    let names: Vec<_> = spec
+        .devices
+        .iter()
+        .map(|device| format!("  {}={}", spec.kind, device.name))
+        .collect();
     format!(
         "CDI {} file with {} devices\n{}\nand for each container {} control nodes, {} driver files and {} hooks.\n",
         spec.cdi_version.as_str(),
@@ -218,8 +238,16 @@ fn describe_spec(spec: &Spec) -> String {
 fn describe_container(spec: &Spec, names: &[String]) -> anyhow::Result<String> {
     let mut edits: Vec<&ContainerEdits> = vec![&spec.container_edits];
     for name in names {
-        let device = spec.devices.iter().find(|device| format!("{}={}", spec.kind, device.name) == *name);
-        edits.insert(0, &device.with_context(|| format!("`{name}` is not in the CDI file"))?.container_edits);
+        let device = spec
+            .devices
+            .iter()
+            .find(|device| format!("{}={}", spec.kind, device.name) == *name);
+        edits.insert(
+            0,
+            &device
+                .with_context(|| format!("`{name}` is not in the CDI file"))?
+                .container_edits,
+        );
     }
     let list = |what: &str, of: &dyn Fn(&ContainerEdits) -> Vec<String>| {
         let all: Vec<_> = edits.iter().flat_map(|edits| of(edits)).collect();
@@ -227,7 +255,11 @@ fn describe_container(spec: &Spec, names: &[String]) -> anyhow::Result<String> {
     };
     Ok(format!(
         "and the runtime puts into the container:\n{}{}  mounts   {} files: libcuda.so, libnvidia-ml.so, nvidia-smi, …\n",
-        list("devices", &|edits| edits.device_nodes.iter().map(|node| node.path.clone()).collect()),
+        list("devices", &|edits| edits
+            .device_nodes
+            .iter()
+            .map(|node| node.path.clone())
+            .collect()),
         list("env", &|edits| edits.env.clone()),
         edits.iter().map(|edits| edits.mounts.len()).sum::<usize>(),
     ))

@@ -1,11 +1,4 @@
-use std::{
-    future::Future,
-    ops::ControlFlow,
-    path::PathBuf,
-    pin::pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, ops::ControlFlow, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use gpu_cdi::{DiscoverConfig, DriverFiles, GenerateOptions, Kind, NameStrategy, generate};
 use gpu_core::{
@@ -97,9 +90,18 @@ impl Node {
         if config.lists.contains(&DeviceListStrategy::CdiCri) && !gpus.is_empty() {
             gpus = write_cdi_file(config, &inventory)?;
         }
-        let resource = Arc::new(GpuResource::new(config.resource.clone(), &gpus, &config.lists, config.ids));
+        let resource = Arc::new(GpuResource::new(
+            config.resource.clone(),
+            &gpus,
+            &config.lists,
+            config.ids,
+        ));
         let watch = watch(library, &gpus, Arc::clone(&resource), config.health.clone());
-        Ok(Self { inventory, resource, _watch: watch })
+        Ok(Self {
+            inventory,
+            resource,
+            _watch: watch,
+        })
     }
 
     /// What was read.
@@ -181,12 +183,7 @@ fn write_cdi_file(config: &NodeConfig, inventory: &Inventory) -> Result<Vec<Gpu>
 }
 
 /// A node whose driver offers no events works, and its GPUs stay healthy whatever happens: that is said.
-fn watch(
-    library: Arc<Library>,
-    gpus: &[Gpu],
-    resource: Arc<GpuResource>,
-    policy: HealthPolicy,
-) -> Option<HealthWatch> {
+fn watch(library: Arc<Library>, gpus: &[Gpu], resource: Arc<GpuResource>, policy: HealthPolicy) -> Option<HealthWatch> {
     let watch = HealthWatch::start(library, gpus, move |watched| {
         match watched {
             Watched::Event(event) if resource.apply(&event, &policy) => {

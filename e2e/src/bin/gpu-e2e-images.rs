@@ -2,6 +2,8 @@
 //!
 //! PROGRAMS holds the static programs `pause` and `busybox`, as `e2e/programs` leaves them.
 
+#![expect(clippy::print_stderr, reason = "a program says on standard error what went wrong")]
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -27,8 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn write(programs: &Path, out: &Path) -> Result<()> {
-    fs::create_dir_all(out)
-        .with_context(|| format!("cannot make the folder `{}`", out.display()))?;
+    fs::create_dir_all(out).with_context(|| format!("cannot make the folder `{}`", out.display()))?;
     pause(programs)?.save(out.join("pause.tar"))?;
     busybox(programs)?.save(out.join("busybox.tar"))
 }
@@ -76,8 +77,5 @@ fn applets(busybox: &Path) -> Result<Vec<String>> {
         busybox.display(),
         output.status
     );
-    Ok(String::from_utf8(output.stdout)?
-        .lines()
-        .map(str::to_owned)
-        .collect())
+    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }
