@@ -18,5 +18,7 @@ mod hardware;
 mod logging;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
+#[cfg(feature = "stack")]
+pub mod stack;
 #[cfg(feature = "device-plugin")]
 mod vendor;
