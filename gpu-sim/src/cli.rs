@@ -162,8 +162,8 @@ fn list() -> String {
     }
     text += "Boards\n";
     for board in boards() {
-        let gib = board.memory.total_bytes >> 30;
-        let _ = writeln!(text, "  {:<16} {}, {gib} GiB", board.name, board.product);
+        let mebibytes = board.memory.total_bytes >> 20;
+        let _ = writeln!(text, "  {:<16} {}, {mebibytes} MiB", board.name, board.product);
     }
     text
 }

@@ -30,6 +30,7 @@
 //! Name | Adds | Default
 //! ---|---|---
 //! `cli` | `cli::run`, the command `gpu-sim` | yes
+//! `smi` | `smi::run`, the command `nvidia-smi` | yes
 //!
 //! # What this crate does not do
 //! It starts no thread, computes nothing on a GPU, and knows nothing of Kubernetes or of its sister crates.
@@ -49,6 +50,8 @@ mod nvml;
 mod pci;
 mod profile;
 mod seed;
+#[cfg(feature = "smi")]
+pub mod smi;
 mod spec;
 mod state;
 mod tree;

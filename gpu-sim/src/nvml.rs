@@ -28,6 +28,9 @@ mod readings;
 mod session;
 mod system;
 
+#[cfg(feature = "smi")]
+pub(crate) use code::text as error_text;
+
 /// Functions that exist and are not modelled.
 mod unmodelled {
     use nvml_wrapper_sys::bindings::nvmlReturn_t;

@@ -108,7 +108,7 @@ impl Handle {
 pub(super) fn field<const N: usize>(text: &str) -> [c_char; N] {
     let mut field = [0; N];
     for (place, byte) in field.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {
-        *place = byte.cast_signed();
+        *place = c_char::from_ne_bytes([byte]); // signed or not, by architecture
     }
     field
 }

@@ -29,7 +29,7 @@ pub(super) fn number(answer: Answer) -> nvmlReturn_t {
 }
 
 /// The texts of `nvmlErrorString`, as driver 580.159.04 gives them.
-pub(super) fn text(code: nvmlReturn_t) -> &'static std::ffi::CStr {
+pub(crate) fn text(code: nvmlReturn_t) -> &'static std::ffi::CStr {
     match code {
         0 => c"Success",
         1 => c"Uninitialized",

@@ -7,7 +7,7 @@ use std::{
     io::Write as _,
     mem::MaybeUninit,
     os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
 };
 
 use super::code::{Answer, Code};
@@ -24,7 +24,8 @@ pub(super) enum Found {
 pub(super) fn locate() -> Answer<Found> {
     debug(|| format!("library of {}", build_id::MARKER));
     if let Some(folder) = env::var_os("GPU_SIM_DIR").filter(|folder| !folder.is_empty()) {
-        return node(Path::new(&folder));
+        // Absolute, because the process may change its directory.
+        return node(&path::absolute(folder).map_err(|_| Code::UNKNOWN)?);
     }
     let path = own_path().ok_or(Code::DRIVER_NOT_LOADED)?;
     if let Some(folder) = node_around(&path) {

@@ -1,12 +1,20 @@
 //! What programs see of a simulated node: everything here goes through the C ABI of a node's own library.
 
+mod command;
+mod container;
+mod driver_root;
 mod events;
 mod faults;
 mod hardware;
 mod inventory;
+mod smi;
 mod symbols;
 
-use std::path::Path;
+use std::{
+    io,
+    path::Path,
+    process::{Command, Output},
+};
 
 use gpu_sim::{Node, NodeSpec};
 use nvml_wrapper::Nvml;
@@ -31,4 +39,15 @@ impl Simulated {
 
 fn nvml(library: &Path) -> Result<Nvml, nvml_wrapper::error::NvmlError> {
     Nvml::builder().lib_path(library.as_os_str()).init()
+}
+
+/// Runs a program of a node. For a moment a process that another test starts may hold the program open for writing, as it
+/// has inherited that from the thread that made the node; then it is tried again.
+fn output(command: &mut Command) -> Output {
+    loop {
+        match command.output() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+            done => return done.expect("the program runs"),
+        }
+    }
 }

@@ -1,0 +1,128 @@
+use std::ffi::OsString;
+
+use super::{failure::Failure, query::Query};
+
+pub(super) const HELP: &str = "\
+nvidia-smi of a simulated node
+
+  (no arguments)           a summary of the GPUs
+  -L, --list-gpus          one line per GPU
+  --query-gpu=FIELD,...    values of each GPU; needs --format=csv[,noheader][,nounits]
+  -i, --id=GPU,...         only these GPUs, by index, UUID, serial number or PCI address
+  -h, --help               this text
+";
+
+/// What was asked for.
+#[derive(Debug)]
+pub(super) struct Arguments {
+    pub(super) command: Command,
+    /// Empty for all GPUs.
+    pub(super) ids: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Table,
+    List,
+    Query(Query),
+    Help,
+}
+
+pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, Failure> {
+    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    let (mut list, mut query, mut format, mut ids) = (false, None, None, None);
+    while let Some(argument) = arguments.next() {
+        let (option, value) = match argument.split_once('=') {
+            Some((option, value)) => (option, Some(value.to_owned())),
+            None => (argument.as_str(), None),
+        };
+        let mut value = || {
+            let missing = || Failure::usage(format!("ERROR: Option {option} needs a value."));
+            value.clone().or_else(|| arguments.next()).ok_or_else(missing)
+        };
+        match option {
+            "-h" | "--help" => {
+                return Ok(Arguments {
+                    command: Command::Help,
+                    ids: Vec::new(),
+                });
+            }
+            "-L" | "--list-gpus" => list = true,
+            "-i" | "--id" => ids = Some(value()?),
+            "--query-gpu" => query = Some(value()?),
+            // Without a query the real one does not know this option.
+            "--format" => format = Some((argument.clone(), value()?)),
+            _ => return Err(Failure::unknown_option(&argument)),
+        }
+    }
+    let command = match (list, query, format) {
+        (true, Some(_), _) => return Err(not_valid("-L")),
+        (_, None, Some((argument, _))) => return Err(Failure::unknown_option(&argument)),
+        (true, None, None) if ids.is_some() => return Err(not_valid("-i")),
+        (true, None, None) => Command::List,
+        (false, None, None) => Command::Table,
+        (false, Some(_), None) => return Err(Failure::usage("ERROR: Option --query-gpu needs --format=csv.")),
+        (false, Some(fields), Some((_, format))) => Command::Query(Query::parse(&fields, &format)?),
+    };
+    let ids = ids
+        .map(|ids| ids.split(',').map(|id| id.trim().to_owned()).collect())
+        .unwrap_or_default();
+    Ok(Arguments { command, ids })
+}
+
+fn not_valid(option: &str) -> Failure {
+    Failure::usage(format!(
+        "ERROR: Option {option} is not valid for this command. Please run 'nvidia-smi -h' for help.\n"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The message and exit code for arguments that are refused.
+    #[track_caller]
+    fn check(arguments: &str, message: &str, exit_code: u8) {
+        let failure = parse(arguments.split_whitespace().map(OsString::from)).unwrap_err();
+        assert_eq!(
+            (failure.message.trim_end(), failure.exit_code),
+            (message, exit_code),
+            "{arguments}"
+        );
+    }
+
+    #[test]
+    fn what_the_real_one_refuses_is_refused_in_its_words() {
+        let unknown = |option| format!("ERROR: Option {option} is not recognized. Please run 'nvidia-smi -h'.");
+        check("--bad", &unknown("--bad"), 255);
+        check("extra", &unknown("extra"), 255);
+        check("--format=csv", &unknown("--format=csv"), 255);
+        let not_valid = "ERROR: Option -i is not valid for this command. Please run 'nvidia-smi -h' for help.";
+        check("-L -i 5", not_valid, 2);
+        check("-i 0 -L", not_valid, 2);
+        check(
+            "--query-gpu=bad,index --format=csv",
+            "Field \"bad\" is not a valid field to query.",
+            2,
+        );
+        check(
+            "--query-gpu=index --format=csv,bad",
+            "Format modifier is not recognized.",
+            2,
+        );
+    }
+
+    #[test]
+    fn an_option_without_its_value_is_refused() {
+        check("-i", "ERROR: Option -i needs a value.", 2);
+        check("--query-gpu=index", "ERROR: Option --query-gpu needs --format=csv.", 2);
+    }
+
+    #[test]
+    fn a_value_may_follow_an_equals_sign_or_a_blank() {
+        for arguments in ["-i 0,1", "--id=0,1", "-i=0,1"] {
+            let parsed = parse(arguments.split_whitespace().map(OsString::from)).unwrap();
+            assert_eq!(parsed.ids, ["0", "1"]);
+        }
+    }
+}

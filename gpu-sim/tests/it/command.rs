@@ -1,0 +1,109 @@
+use std::process::{Command, Output};
+
+/// Runs `gpu-sim` with no node in its environment.
+fn gpu_sim(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gpu-sim"))
+        .args(arguments)
+        .env_remove("GPU_SIM_DIR")
+        .output()
+        .expect("gpu-sim runs")
+}
+
+#[track_caller]
+fn check(arguments: &[&str], code: i32, stderr: &str) -> String {
+    let output = gpu_sim(arguments);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {err}");
+    assert!(
+        if stderr.is_empty() {
+            err.is_empty()
+        } else {
+            err.contains(stderr)
+        },
+        "{arguments:?}: {err}"
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_node_is_made_and_things_happen_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("it's a node");
+    let dir = dir.to_str().unwrap();
+    let made = check(
+        &[
+            "new",
+            "--profile",
+            "h100",
+            "--gpus",
+            "2",
+            "--seed",
+            "3",
+            "--driver",
+            "580",
+            "--dir",
+            dir,
+        ],
+        0,
+        "",
+    );
+    assert!(made.ends_with("2 x H100-80GB-HBM3, driver 580.159.04\n"), "{made}");
+
+    // In a shell, as a person would.
+    let exports = check(&["env", "--dir", dir], 0, "");
+    let list = || {
+        let script = format!("{exports}\nnvidia-smi -L");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    assert_eq!(list(), 2);
+    check(&["lose", "--gpu", "1", "--dir", dir], 0, "");
+    assert_eq!(list(), 1);
+    check(&["restore", "--gpu", "1", "--dir", dir], 0, "");
+    assert_eq!(list(), 2);
+    check(&["xid", "--gpu", "0", "79", "--dir", dir], 0, "");
+    let events = std::fs::read_to_string(format!("{dir}/state/events")).unwrap();
+    assert!(events.contains(" 8 79 "), "{events}");
+
+    check(&["new", "--profile", "h100", "--dir", dir], 1, "is not empty");
+    check(
+        &["lose", "--gpu", "2", "--dir", dir],
+        1,
+        "no GPU 2 on this node: it has 2",
+    );
+}
+
+#[test]
+fn bad_usage_is_refused_with_code_2_and_failure_has_code_1() {
+    check(&["new", "--profile", "h100"], 2, "--dir");
+    check(&["frobnicate"], 2, "frobnicate");
+    check(&["lose", "--gpu", "0"], 2, "--dir");
+    check(&["xid", "--gpu", "0", "--dir", "/absent"], 2, "CODE");
+    check(
+        &["xid", "--gpu", "0", "79", "--dir", "/absent"],
+        1,
+        "`/absent` is not a simulated node",
+    );
+    check(
+        &["new", "--profile", "h300", "--dir", "/absent"],
+        1,
+        "choose one of h100",
+    );
+    check(
+        &["new", "--profile", "h100", "--driver", "1", "--dir", "/absent"],
+        1,
+        "driver `1` is not simulated",
+    );
+}
+
+#[test]
+fn profiles_lists_templates_and_boards() {
+    let list = check(&["profiles"], 0, "");
+    for name in ["h100", "h200", "h200-vm", "H100-80GB-HBM3", "H200-141GB"] {
+        assert!(
+            list.lines()
+                .any(|line| line.trim_start().starts_with(&format!("{name} "))),
+            "{name}: {list}"
+        );
+    }
+}
