@@ -76,3 +76,57 @@ where
 fn text(error: object::read::Error) -> String {
     error.to_string()
 }
+
+/// Whether an executable is started through a program of its own choosing, the loader: whether it is not static.
+#[cfg(feature = "hook")]
+pub(crate) fn has_interpreter<'data>(data: impl ReadRef<'data>) -> Result<bool, String> {
+    match FileKind::parse(data) {
+        Ok(FileKind::Elf64) => has_interpreter_in::<FileHeader64<Endianness>, _>(data),
+        Ok(FileKind::Elf32) => has_interpreter_in::<FileHeader32<Endianness>, _>(data),
+        _ => Err("not an ELF file".to_owned()),
+    }
+}
+
+#[cfg(feature = "hook")]
+fn has_interpreter_in<'data, Elf, R>(data: R) -> Result<bool, String>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = Elf::parse(data).map_err(text)?;
+    let endian = header.endian().map_err(text)?;
+    let segments = header.program_headers(endian, data).map_err(text)?;
+    Ok(segments
+        .iter()
+        .any(|segment| segment.p_type(endian) == object::elf::PT_INTERP))
+}
+
+/// The text of the note in a section, written by `owner`; `None` if the 64-bit library has no such section.
+///
+/// At most `limit` bytes of a note are read.
+#[cfg(feature = "hook")]
+pub(crate) fn note<'data>(
+    data: impl ReadRef<'data>,
+    section: &str,
+    owner: &str,
+    limit: u64,
+) -> Result<Option<&'data [u8]>, String> {
+    use object::read::elf::SectionHeader as _;
+
+    let header = FileHeader64::<Endianness>::parse(data).map_err(text)?;
+    let endian = header.endian().map_err(text)?;
+    let sections = header.sections(endian, data).map_err(text)?;
+    let Some((_, section)) = sections.section_by_name(endian, section.as_bytes()) else {
+        return Ok(None);
+    };
+    if section.sh_size(endian) > limit {
+        return Err(format!("a note of more than {limit} bytes"));
+    }
+    let Some(mut notes) = section.notes(endian, data).map_err(text)? else {
+        return Ok(None);
+    };
+    match notes.next().map_err(text)? {
+        Some(note) if note.name() == owner.as_bytes() => Ok(Some(note.desc())),
+        _ => Ok(None),
+    }
+}

@@ -11,7 +11,7 @@ mod found;
 mod graphics;
 mod ld_cache;
 mod libraries;
-mod pattern;
+
 mod sockets;
 
 use std::collections::BTreeMap;

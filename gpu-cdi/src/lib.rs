@@ -26,6 +26,11 @@
 //! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
 //! - [`Error`]: why there is no spec; [`SkippedGpu`], [`FileProblem`]: what is missing from one that there is
 //!
+//! # Features
+//! Name | Adds | Default
+//! ---|---|---
+//! `hook` | `gpu_cdi::hook`: the programs that a spec has the runtime call | no
+//!
 //! # What this crate does not do
 //! It knows nothing of Kubernetes, does not call NVML and runs no async runtime. MIG devices are not described yet: a
 //! partitioned GPU is skipped, and named as such.
@@ -36,7 +41,11 @@ mod elf;
 mod error;
 mod files;
 mod generate;
+#[cfg(feature = "hook")]
+#[cfg_attr(docsrs, doc(cfg(feature = "hook")))]
+pub mod hook;
 mod kind;
+mod pattern;
 mod root;
 mod spec;
 mod version;

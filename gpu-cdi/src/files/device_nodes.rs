@@ -3,10 +3,7 @@ use std::path::Path;
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    found::{Search, is_absent},
-    pattern,
-};
+use super::found::{Search, is_absent};
 
 /// What counts as a device node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -59,7 +56,7 @@ pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
     let mut nodes = Vec::new();
     for (dir, patterns) in NODES {
         for name in search.list(Path::new(dir)) {
-            if patterns.iter().any(|pattern| pattern::matches(pattern, &name)) {
+            if patterns.iter().any(|pattern| crate::pattern::matches(pattern, &name)) {
                 nodes.extend(node(search, rule, &format!("{dir}/{name}")));
             }
         }

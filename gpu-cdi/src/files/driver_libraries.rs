@@ -8,7 +8,7 @@ use object::read::ReadCache;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::{DiscoverConfig, found::Search, libraries, pattern};
+use super::{DiscoverConfig, found::Search, libraries};
 use crate::elf;
 
 /// A shared library of the driver.
@@ -129,7 +129,7 @@ fn links_beside(search: &mut Search, libraries: &[Library]) -> BTreeMap<String, 
     for dir in dirs {
         let dir = Path::new(dir);
         for name in search.list(dir) {
-            if pattern::matches("*.so*", &name) {
+            if crate::pattern::matches("*.so*", &name) {
                 add_link(search, &dir.join(name), &mut links);
             }
         }

@@ -3,7 +3,6 @@ use std::path::{Path, PathBuf};
 use super::{
     DiscoverConfig, FoundFile,
     found::{Search, is_absent},
-    pattern,
 };
 
 /// The kernel parameter that names one more folder to load firmware from.
@@ -23,7 +22,7 @@ pub(super) fn find(
     for dir in dirs(sys, config) {
         let dir = dir.join("nvidia").join(version);
         for name in search.list(&dir) {
-            if pattern::matches("gsp*.bin", &name)
+            if crate::pattern::matches("gsp*.bin", &name)
                 && let Some(file) = search.file(&dir.join(name), |_| true)
                 && !found.contains(&file)
             {

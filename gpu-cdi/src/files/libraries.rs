@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::{
     DiscoverConfig,
     found::{Search, is_absent},
-    ld_cache, pattern,
+    ld_cache,
 };
 
 /// Where driver packages put libraries, in the order of the search (`pkg/lookup/library.go` of the vendor's toolkit).
@@ -42,7 +42,7 @@ pub(super) fn in_dirs(search: &mut Search, dirs: &[PathBuf], name: &str) -> Vec<
     let mut found = Vec::new();
     for dir in dirs {
         for entry in search.list(dir) {
-            if pattern::matches(name, &entry) {
+            if crate::pattern::matches(name, &entry) {
                 add(search, &dir.join(entry), &mut found);
             }
         }
@@ -55,7 +55,7 @@ fn in_cache(search: &mut Search, name: &str) -> Vec<PathBuf> {
     let cached = search.cached.take().unwrap_or_else(|| read_cache(search));
     let mut found = Vec::new();
     for library in &cached {
-        if library.names.iter().any(|file| pattern::matches(name, file)) {
+        if library.names.iter().any(|file| crate::pattern::matches(name, file)) {
             add(search, &library.path, &mut found);
         }
     }

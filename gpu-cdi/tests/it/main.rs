@@ -4,5 +4,6 @@ mod discover;
 mod driver_root;
 mod elf;
 mod generate;
+mod hook;
 mod upstream;
 mod write;

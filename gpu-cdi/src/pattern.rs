@@ -1,5 +1,7 @@
+//! Names with stars.
+
 /// Whether `name` fits `pattern`, in which `*` stands for any characters and all else for itself.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
         return false;
