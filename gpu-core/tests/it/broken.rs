@@ -65,13 +65,16 @@ fn a_driver_that_is_not_loaded_is_named_as_such() {
 }
 
 #[test]
-fn a_truncated_library_is_unusable() {
+fn a_truncated_library_is_not_loaded() {
     let simulated = Simulated::new(&NodeSpec::new("h100").gpus(1));
     let path = simulated.node.folder().join("truncated.so");
     let bytes = fs::read(simulated.node.library()).unwrap();
-    fs::write(&path, &bytes[..1000]).unwrap();
-    let error = open(path).unwrap_err();
-    assert!(matches!(error, Error::LibraryUnusable { .. }), "{error:?}");
+    for length in [0, 10, 1000, 5000, 100_000] {
+        fs::write(&path, &bytes[..length]).unwrap();
+        let error = open(path.clone()).unwrap_err();
+        let expected = matches!(error, Error::LibraryTruncated { .. } | Error::LibraryUnusable { .. });
+        assert!(expected, "{length} bytes: {error:?}");
+    }
 }
 
 #[test]

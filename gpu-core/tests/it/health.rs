@@ -16,7 +16,10 @@ const SOON: Duration = Duration::from_secs(10);
 
 fn watch(simulated: &Simulated) -> (HealthWatch, mpsc::Receiver<HealthEvent>) {
     let library = Arc::new(simulated.library());
-    let gpus = library.inventory(&simulated.node.root()).expect("the node is read").gpus;
+    let gpus = library
+        .inventory(&simulated.node.root())
+        .expect("the node is read")
+        .gpus;
     let (sender, receiver) = mpsc::channel();
     let watch = HealthWatch::start(library, &gpus, move |watched| {
         if let Watched::Event(event) = watched {
