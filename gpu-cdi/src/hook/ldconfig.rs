@@ -51,7 +51,7 @@ impl Ldconfig {
             .open(&path)
             .map_err(|error| refuse(&path, &error.to_string()))?;
         let metadata = file.metadata().map_err(|error| refuse(&path, &error.to_string()))?;
-        if !metadata.is_file() || metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+        if !metadata.is_file() || metadata.uid() != host_root() || metadata.mode() & 0o022 != 0 {
             return Err(refuse(&path, "others than root may change it, or it is no file"));
         }
         let mut copy = File::from(memory_file().map_err(Error::io("make a file in memory"))?);
@@ -83,11 +83,45 @@ impl Ldconfig {
     }
 }
 
+/// How the host's root appears as the owner of a file.
+///
+/// Hooks run in the user namespace of the container if it has one (`hostUsers: false`), and there nobody is the host's
+/// root: the kernel shows a user of its own for whoever is not in the map.
+fn host_root() -> u32 {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    inside(&map).unwrap_or_else(|| {
+        let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
+        overflow.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(65534)
+    })
+}
+
+/// Whom the user 0 outside is within, by lines of: first user within, first user outside, how many.
+fn inside(map: &str) -> Option<u32> {
+    let ranges = map.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    ranges.into_iter().find_map(|range| match range[..] {
+        [inside, "0", _] => inside.parse().ok(),
+        _ => None,
+    })
+}
+
 fn memory_file() -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create("ldconfig", flags | MemfdFlags::EXEC) {
         // Before Linux 6.3, where such files could always be run.
         Err(Errno::INVAL) => rustix::fs::memfd_create("ldconfig", flags),
         answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_root_is_looked_up_in_the_map_of_the_user_namespace() {
+        assert_eq!(inside("         0          0 4294967295\n"), Some(0));
+        assert_eq!(inside("0 1000 1\n1 100000 65536\n"), None);
+        assert_eq!(inside("0 1000 1\n7 0 1\n"), Some(7));
+        assert_eq!(inside(""), None);
     }
 }

@@ -4,6 +4,7 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::Path,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use super::{Format, Spec};
@@ -42,6 +43,9 @@ impl Spec {
     }
 }
 
+/// Tells apart the temporary files of two threads that write at once.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
 fn replace(dir: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let name = path
         .file_name()
@@ -49,7 +53,8 @@ fn replace(dir: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     // Neither `.json` nor `.yaml` at its end: no reader takes it for a spec.
     let mut temporary = OsString::from(".");
     temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    temporary.push(format!(".{}.{count}.tmp", std::process::id()));
     let temporary = dir.join(temporary);
 
     let written = fill(&temporary, text).and_then(|()| fs::rename(&temporary, path));
