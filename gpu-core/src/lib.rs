@@ -50,3 +50,7 @@ pub use crate::{
     product::{Architecture, Brand, ComputeCapability, ComputeMode},
     uuid::{GpuUuid, ParseGpuUuidError},
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")] // the README's code is compiled and run
+struct Readme;

@@ -43,3 +43,7 @@ pub use crate::{
     resource_name::{ParseResourceNameError, ResourceName},
     serve::{Sockets, serve},
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")] // the README's code is compiled and run
+struct Readme;

@@ -8,7 +8,7 @@ use crate::ResourceName;
 
 /// What a device plugin offers: a name, a list of devices that may change, and what a container gets of them.
 ///
-/// [`serve`](crate::serve) does the rest. The crate's front page has an example.
+/// [`serve`](crate::serve) does the rest. The crate's README has a whole plugin.
 pub trait Resource: Send + Sync + 'static {
     /// The name that pods ask for.
     fn name(&self) -> &ResourceName;
