@@ -5,9 +5,20 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(feature = "device-plugin", feature = "gpuctl", feature = "quickstart"))]
 mod program;
 
+#[cfg(feature = "device-plugin")]
+pub mod device_plugin;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
+#[cfg(feature = "device-plugin")]
+mod logging;
+#[cfg(feature = "quickstart")]
+pub mod quickstart;
+#[cfg(feature = "stack")]
+pub mod stack;
+#[cfg(feature = "device-plugin")]
+mod vendor;

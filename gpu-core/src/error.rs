@@ -24,6 +24,17 @@ pub enum Error {
         #[source]
         source: NvmlError,
     },
+    /// The file ends before the segments that it announces: it is being copied, or was cut off. Loading it would kill this
+    /// process.
+    #[error("the NVIDIA driver library `{}` is incomplete: it has {size} bytes and announces {announced}", path.display())]
+    LibraryTruncated {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+        /// The size that its headers speak of.
+        announced: u64,
+    },
     /// The library has no such function: it is not NVML, or of another time.
     #[error("the library `{}` has no function `{symbol}`", path.display())]
     MissingSymbol {
@@ -96,6 +107,7 @@ impl Error {
         matches!(
             self,
             Self::LibraryNotFound { .. }
+                | Self::LibraryTruncated { .. }
                 | Self::DriverNotLoaded { .. }
                 | Self::VersionMismatch { .. }
                 | Self::Init { .. }

@@ -18,7 +18,7 @@
 //! - After a restart every resource has 0 devices until its plugin registers again.
 //!
 //! It differs in that pods are only names, without init containers, NUMA affinity (topology manager) or an API server;
-//! that the checkpoint is kept in memory; that `Refused` registrations and all else are recorded as [`Event`]s; and that
+//! that the checkpoint is kept in memory; that all that happens is recorded as [`Event`]s; and that
 //! no call lasts forever: see [`Config`].
 
 use std::{

@@ -20,7 +20,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The socket is there but cannot be connected to, as a rule for want of permission.
+    /// The socket is there but cannot be connected to: for want of permission, or the other side went away just then.
     #[error("cannot connect to `{}`", path.display())]
     Connect {
         /// The socket.
@@ -91,14 +91,12 @@ pub enum Error {
 impl Error {
     /// Whether the same call may succeed later although nobody changes anything on this side.
     ///
-    /// True while the kubelet is absent, slow, or went away in the middle. False when the kubelet said no, and for
+    /// True while the kubelet is absent, busy, or went away in the middle. False when the kubelet said no, and for
     /// every error about the plugin's own socket.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Absent { .. } | Self::TimedOut { .. } | Self::Broken { .. } => true,
-            Self::Connect { source, .. } => source
-                .downcast_ref::<io::Error>()
-                .is_some_and(|source| matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)),
+            Self::Connect { source, .. } => source.downcast_ref().is_some_and(is_passing),
             Self::Refused { .. }
             | Self::NoDirectory { .. }
             | Self::InUse { .. }
@@ -113,4 +111,15 @@ impl Error {
             source,
         }
     }
+}
+
+/// Whether the operating system may answer otherwise next time: the other side has a full queue or just went away.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, NotConnected, UnexpectedEof, WouldBlock,
+    };
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | Interrupted | NotConnected | UnexpectedEof | WouldBlock
+    )
 }

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::{iter, path::PathBuf};
 
 /// A [`Result`](std::result::Result) whose error is this crate's [`Error`] unless said otherwise.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -16,4 +16,26 @@ pub enum Error {
         #[source]
         source: gpu_kubelet::Error,
     },
+    /// The GPUs of the node cannot be read.
+    #[error(transparent)]
+    Hardware(#[from] gpu_core::Error),
+    /// The CDI file cannot be made or written.
+    #[error(transparent)]
+    Cdi(#[from] gpu_cdi::Error),
+}
+
+impl Error {
+    /// Whether waiting may help: a driver that is not there yet can still be installed or loaded.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Hardware(error) => error.is_transient(),
+            Self::Socket { .. } | Self::Cdi(_) => false,
+        }
+    }
+
+    /// The error and its causes in one line.
+    pub(crate) fn with_causes(&self) -> String {
+        let causes = iter::successors(Some(self as &dyn std::error::Error), |error| error.source());
+        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    }
 }

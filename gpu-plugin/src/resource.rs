@@ -27,19 +27,18 @@ pub trait Resource: Send + Sync + 'static {
 
     /// Which of `available` to take, if `size` devices are needed and `must_include` are among them.
     ///
-    /// The default takes what must be included and then the first available ones in the order of the list of devices.
+    /// The kubelet takes it as advice. The default takes what must be included and then the first available ones in the
+    /// order of the list of devices, or none at all if there are fewer than `size`.
     fn preferred(&self, available: &[String], must_include: &[String], size: usize) -> Vec<String> {
+        if size > available.len() {
+            return Vec::new();
+        }
         let devices = self.devices();
         let devices = devices.borrow();
         let place = |id: &String| devices.iter().position(|device| device.id == *id).unwrap_or(usize::MAX);
         let mut rest: Vec<_> = available.iter().filter(|id| !must_include.contains(id)).collect();
         rest.sort_by_key(|id| (place(id), id.as_str()));
-        must_include
-            .iter()
-            .chain(rest)
-            .take(size.max(must_include.len()))
-            .cloned()
-            .collect()
+        must_include.iter().chain(rest).take(size).cloned().collect()
     }
 }
 

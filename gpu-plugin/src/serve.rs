@@ -194,12 +194,12 @@ impl Running {
     fn start<R: Resource>(resource: Arc<R>, incoming: Incoming) -> Self {
         let (stopped, stop) = watch::channel(false);
         let service = DevicePluginServer::new(Server::new(resource, stop.clone()));
-        let serving = tonic::transport::Server::builder().add_service(service);
         let mut stop = stop;
-        let serving = serving.serve_with_incoming_shutdown(incoming, async move {
+        let stopping = async move {
             // An error means that this `Running` was dropped, which stops it as well.
             let _ = stop.wait_for(|stopped| *stopped).await;
-        });
+        };
+        let serving = tonic::transport::Server::builder().serve_with_incoming_shutdown(service, incoming, stopping);
         let task = tokio::spawn(async move {
             if let Err(error) = serving.await {
                 tracing::warn!("the plugin's server ended: {}", with_source(&error));

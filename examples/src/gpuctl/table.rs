@@ -1,6 +1,6 @@
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 
-use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{Table, presets::NOTHING};
 use gpu_core::{Gpu, Inventory};
 
 /// An inventory as a table for people, with a line on the driver above and the problems below.
@@ -13,7 +13,7 @@ pub fn inventory_table(inventory: &Inventory) -> String {
         text.push_str("No GPUs\n");
     } else {
         let mut table = Table::new();
-        table.load_style(UTF8_HORIZONTAL_ONLY);
+        table.load_style(NOTHING);
         table.set_header([
             "GPU",
             "Name",
@@ -26,10 +26,10 @@ pub fn inventory_table(inventory: &Inventory) -> String {
             "MIG",
         ]);
         table.add_rows(inventory.gpus.iter().map(row));
-        text.push_str(&format!("{table}\n"));
+        let _ = writeln!(text, "{table}");
     }
     for problem in &inventory.problems {
-        text.push_str(&format!("! {problem}\n"));
+        let _ = writeln!(text, "! {problem}");
     }
     text
 }

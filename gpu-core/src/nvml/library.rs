@@ -1,10 +1,17 @@
 use std::{
-    fmt, io,
+    fmt,
+    fs::File,
+    io,
     path::{Path, PathBuf},
     sync::atomic::AtomicU64,
 };
 
 use nvml_wrapper::{Nvml, error::NvmlError};
+use object::{
+    Endianness, ReadCache,
+    elf::{FileHeader64, PT_LOAD, ProgramHeader64},
+    read::elf::FileHeader as _,
+};
 use rustix::{
     fd::AsRawFd,
     fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
@@ -120,6 +127,7 @@ impl Library {
     /// [`Error::VersionMismatch`] or [`Error::Init`]. A node without GPUs, or with broken ones, is no error.
     pub fn open(search: &LibrarySearch) -> Result<Self> {
         let path = search.find()?;
+        check_whole(&path)?;
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => Ok(Self {
                 nvml,
@@ -133,6 +141,39 @@ impl Library {
     /// The file that was loaded, or the bare SONAME where the loader found it.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// The loader maps a library as its headers say, and the kernel kills a process that reads past the end of the file.
+///
+/// A file that cannot be looked at, or is no ELF file, is left to the loader, which has words for that.
+fn check_whole(path: &Path) -> Result<()> {
+    let Ok(file) = File::open(path) else { return Ok(()) };
+    let size = file.metadata().map_or(0, |metadata| metadata.len());
+    let reader = ReadCache::new(file);
+    let Ok(header) = FileHeader64::<Endianness>::parse(&reader) else {
+        return Ok(());
+    };
+    let Ok(endian) = header.endian() else { return Ok(()) };
+    let segments = header.program_headers(endian, &reader).unwrap_or_default();
+    let end = |segment: &ProgramHeader64<Endianness>| {
+        segment
+            .p_offset
+            .get(endian)
+            .saturating_add(segment.p_filesz.get(endian))
+    };
+    let announced = segments
+        .iter()
+        .filter(|segment| segment.p_type.get(endian) == PT_LOAD)
+        .map(end)
+        .max();
+    match announced {
+        Some(announced) if announced > size => Err(Error::LibraryTruncated {
+            path: path.to_owned(),
+            size,
+            announced,
+        }),
+        _ => Ok(()),
     }
 }
 

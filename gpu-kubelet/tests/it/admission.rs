@@ -199,31 +199,31 @@ async fn failed_preference_fails_the_pod() {
     assert_eq!(allocations(&kubelet), 0);
 }
 
+async fn check_failed_allocate(allocate: Allocate, call_timeout: Duration, expected: &str) {
+    let behaviour = Behaviour {
+        allocate,
+        ..Default::default()
+    };
+    let (_dir, kubelet, _plugin) = node_with(widgets(1), behaviour, |config| config.call_timeout = call_timeout).await;
+
+    for pod in ["first", "second"] {
+        check_text(kubelet.admit(pod, "main", WIDGET, 1).await, expected);
+    }
+    assert!(!kubelet.remove_pod("first"), "it holds nothing");
+}
+
 #[tokio::test]
 async fn failed_allocate_fails_the_pod_and_frees_the_devices() {
-    for (allocate, expected) in [
-        (
-            Allocate::Fail("sold out".to_owned()),
-            "Allocate failed due to rpc error: code = Unknown desc = sold out, which is unexpected",
-        ),
-        (
-            Allocate::AnswerNothing,
-            "no containers return in allocation response for example.com/widget",
-        ),
-        (Allocate::Hang, "no answer to Allocate within 60ms"),
-    ] {
-        let behaviour = Behaviour {
-            allocate,
-            ..Default::default()
-        };
-        let shorten = |config: &mut Config| config.call_timeout = Duration::from_millis(60);
-        let (_dir, kubelet, _plugin) = node_with(widgets(1), behaviour, shorten).await;
+    let expected = "Allocate failed due to rpc error: code = Unknown desc = sold out, which is unexpected";
+    check_failed_allocate(Allocate::Fail("sold out".to_owned()), SOON, expected).await;
+    let expected = "no containers return in allocation response for example.com/widget";
+    check_failed_allocate(Allocate::AnswerNothing, SOON, expected).await;
+}
 
-        for pod in ["first", "second"] {
-            check_text(kubelet.admit(pod, "main", WIDGET, 1).await, expected);
-        }
-        assert!(!kubelet.remove_pod("first"), "it holds nothing");
-    }
+#[tokio::test]
+async fn unanswered_allocate_fails_the_pod_and_frees_the_devices() {
+    let expected = "no answer to Allocate within 60ms";
+    check_failed_allocate(Allocate::Hang, Duration::from_millis(60), expected).await;
 }
 
 #[tokio::test]

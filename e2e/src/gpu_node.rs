@@ -1,0 +1,160 @@
+//! A node with GPUs: the simulated driver's files in the place of a real driver's, our programs in an image, and our hook
+//! where a toolkit would have installed it.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{Cluster, Image, Layer, wait};
+
+/// The folder of the simulated node, on the node.
+const FOLDER: &str = "/var/lib/gpu-e2e/sim";
+/// Where our hook lies on the node.
+const HOOK: &str = "/var/lib/gpu-e2e/toolkit/gpu-cdi-hook";
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// The names under which manifests know the images that one image of ours stands in for.
+const IMAGE_TAGS: [&str; 4] = [
+    "localhost/gpu-e2e/gpu-stack:test",
+    "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+    "nvcr.io/nvidia/cuda:13.2.0-base-ubuntu24.04",
+    "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda11.7.1-ubuntu20.04",
+];
+
+/// The cluster's node with simulated GPUs and the device plugin on it.
+#[derive(Clone, Debug)]
+pub struct GpuNode {
+    stack: PathBuf,
+}
+
+impl GpuNode {
+    /// Makes the node one with four H100, if no test before has, and waits until they are allocatable.
+    ///
+    /// # Errors
+    /// If a part of it cannot be put in place, or the GPUs are not offered within a minute.
+    pub fn ready(cluster: &Cluster) -> Result<Self> {
+        let stack = env::var_os("GPU_E2E_STACK").context("GPU_E2E_STACK is not set: start the tests with `e2e/run`")?;
+        let node = Self { stack: stack.into() };
+        if !Path::new(FOLDER).exists() {
+            node.make_hardware()?;
+            node.install_hook()?;
+            cluster.load(&node.image()?)?;
+            cluster.apply_text(&node.manifest()?)?;
+        }
+        node.wait_for_allocatable(cluster, "4")?;
+        Ok(node)
+    }
+
+    /// The driver root on the node.
+    pub fn driver_root(&self) -> PathBuf {
+        Path::new(FOLDER).join("root")
+    }
+
+    /// Waits until the node's status says so many allocatable `nvidia.com/gpu`.
+    ///
+    /// # Errors
+    /// If it does not within a minute.
+    pub fn wait_for_allocatable(&self, cluster: &Cluster, count: &str) -> Result<()> {
+        let name = cluster.node();
+        wait::until(&format!("{count} allocatable nvidia.com/gpu"), LIMIT, || {
+            let node = cluster.json(["get", "node", name])?;
+            Ok((node["status"]["allocatable"]["nvidia.com/gpu"] == count).then_some(()))
+        })
+    }
+
+    /// The device node of a GPU on the node, as `stat -c '%n %t:%T'` says it of the one in a container.
+    ///
+    /// # Errors
+    /// If the simulated node has no such GPU.
+    pub fn device_of(&self, uuid: &str) -> Result<String> {
+        let folder = self.driver_root().join("proc/driver/nvidia/gpus");
+        for gpu in fs::read_dir(&folder).with_context(|| format!("cannot list `{}`", folder.display()))? {
+            let information = fs::read_to_string(gpu?.path().join("information"))?;
+            let value = |key: &str| {
+                let line = information.lines().find(|line| line.starts_with(key));
+                line.and_then(|line| line.split_once(':'))
+                    .map(|(_, value)| value.trim().to_owned())
+            };
+            if value("GPU UUID").as_deref() == Some(uuid) {
+                let minor: u32 = value("Device Minor").context("no minor number")?.parse()?;
+                return Ok(format!("/dev/nvidia{minor} c3:{minor:x}"));
+            }
+        }
+        anyhow::bail!("the simulated node has no GPU `{uuid}`")
+    }
+
+    /// Runs `gpu-sim` on the simulated node.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn sim(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(self.stack.join("gpu-sim"))
+            .args(arguments)
+            .args(["--dir", FOLDER])
+            .output();
+        let output = output.context("cannot run gpu-sim")?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "gpu-sim {arguments:?} failed: {complaint}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn make_hardware(&self) -> Result<()> {
+        fs::create_dir_all("/var/lib/gpu-e2e").context("cannot make the folder of the simulated node")?;
+        // Minor numbers that differ from the PCI order, so that nobody can mistake one for the other.
+        self.sim(&[
+            "new",
+            "--profile",
+            "h100",
+            "--gpus",
+            "4",
+            "--seed",
+            "1",
+            "--permute-pci",
+        ])
+        .map(drop)
+    }
+
+    fn install_hook(&self) -> Result<()> {
+        fs::create_dir_all("/var/lib/gpu-e2e/toolkit")
+            .and_then(|()| fs::copy(self.stack.join("gpu-cdi-hook"), HOOK))
+            .with_context(|| format!("cannot install `{HOOK}`"))
+            .map(drop)
+    }
+
+    /// Our programs under the names that manifests use, the C library that NVML needs, and a shell.
+    fn image(&self) -> Result<Image> {
+        let mut layer = Layer::new();
+        let programs = ["gpu-stack", "gpu-device-plugin", "nvidia-device-plugin", "gpuctl"];
+        layer.host_program("/usr/bin/gpu-stack", self.stack.join("gpu-stack"))?;
+        for name in &programs[1..] {
+            layer.symlink(Path::new("/usr/bin").join(name), "gpu-stack")?;
+        }
+        for program in ["sh", "cat", "stat", "ls", "sleep", "env"] {
+            layer.host_program(format!("/usr/bin/{program}"), format!("/bin/{program}"))?;
+        }
+        layer.dir("/tmp", 0o1777)?.dir("/etc", 0o755)?;
+        Ok(Image {
+            layer,
+            env: vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()],
+            tags: IMAGE_TAGS.map(str::to_owned).into(),
+            ..Image::default()
+        })
+    }
+
+    fn manifest(&self) -> Result<String> {
+        let root = self.driver_root();
+        let root = root.to_str().context("the driver root is not UTF-8")?;
+        let text = include_str!("../manifests/device-plugin.yaml");
+        Ok(text
+            .replace("value: DRIVER_ROOT", &format!("value: {root}"))
+            .replace("path: DRIVER_ROOT", &format!("path: {root}"))
+            .replace("path: SIMULATION", &format!("path: {FOLDER}"))
+            .replace("mountPath: SIMULATION", &format!("mountPath: {FOLDER}"))
+            .replace("value: HOOK", &format!("value: {HOOK}")))
+    }
+}

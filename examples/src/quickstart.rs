@@ -1,0 +1,266 @@
+//! `quickstart`: how a pod gets a GPU, from the driver to the container, on this machine and in a few seconds.
+//!
+//! The node is simulated unless an NVML library is named; the kubelet is a double. Everything in between is what runs in
+//! production.
+
+use std::{
+    ffi::OsString,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use gpu_plugin::{
+    DeviceListStrategy, Node, NodeConfig, Resource, Sockets,
+    gpu_cdi::{ContainerEdits, DeviceRule, DiscoverConfig, Format, Spec},
+    gpu_core::nvml::LibrarySearch,
+    gpu_kubelet::double::{Config, Kubelet},
+    names::{CDI_FILE, GPU_RESOURCE},
+    serve,
+};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use crate::{
+    gpuctl::inventory_table,
+    program::{self, print},
+};
+
+/// How long any step may take.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Shows how a pod gets a GPU: on a simulated node with 4 GPUs, or on this one's.
+#[derive(Debug, Parser)]
+#[command(name = "quickstart", version)]
+struct Quickstart {
+    /// Uses the GPUs behind this NVML library (libnvidia-ml.so.1) in place of simulated ones; changes nothing on them
+    #[arg(long, value_name = "PATH", env = "GPU_NVML_LIBRARY")]
+    nvml_library: Option<PathBuf>,
+
+    /// Where the simulated GPUs get their UUIDs and serial numbers from
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "nvml_library")]
+    seed: u64,
+
+    /// Numbers the simulated device nodes otherwise than by PCI address, as happens on real machines
+    #[arg(long, conflicts_with = "nvml_library")]
+    permute_pci: bool,
+}
+
+/// Runs `quickstart` with these arguments, the program's name first.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let quickstart = Quickstart::parse_from(arguments);
+    program::run(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let result = runtime.block_on(story(&quickstart));
+        runtime.shutdown_timeout(Duration::from_millis(100));
+        result
+    })
+}
+
+async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let dir = TempDir::new().context("cannot make a temporary directory")?;
+
+    heading(1, "A node")?;
+    let hardware = Hardware::new(arguments, dir.path())?;
+    print(format_args!("{}\n", hardware.description))?;
+
+    heading(2, "What the driver says (gpu-core, through NVML)")?;
+    let node = tokio::task::spawn_blocking({
+        let config = hardware.config(dir.path());
+        move || Node::discover(&config)
+    });
+    let node = node.await?.context("cannot read the node")?;
+    print(inventory_table(node.inventory()))?;
+    let count = node.resource().devices().borrow().len();
+    ensure!(count > 0, "this node has no GPU to offer");
+
+    heading(3, "What a container needs of it (gpu-cdi)")?;
+    let path = dir.path().join("cdi").join(CDI_FILE);
+    let spec = Spec::from_text(&fs::read_to_string(&path)?, Format::Json)?;
+    print(format_args!("{}", describe_spec(&spec)))?;
+
+    heading(4, "The kubelet hears of it (gpu-plugin, in front of a kubelet double)")?;
+    let kubelet = Kubelet::start(Config::in_dir(dir.path().join("kubelet"))).await?;
+    let sockets = Sockets {
+        kubelet: kubelet.registration_socket(),
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let plugin = tokio::spawn({
+        let resource = Arc::clone(node.resource());
+        async move {
+            serve(resource, &sockets, async {
+                let _ = stopped.await;
+            })
+            .await
+        }
+    });
+    kubelet.wait_for_allocatable(GPU_RESOURCE, count, SOON).await?;
+    print(format_args!("Allocatable {GPU_RESOURCE}: {count}\n"))?;
+
+    heading(5, &format!("A pod asks for {GPU_RESOURCE}: 1"))?;
+    let admission = kubelet.admit("default/smoke-test", "cuda", GPU_RESOURCE, 1).await?;
+    let names: Vec<_> = admission
+        .response
+        .cdi_devices
+        .iter()
+        .map(|device| device.name.clone())
+        .collect();
+    print(format_args!(
+        "The kubelet tells the container runtime: {}\n",
+        names.join(", ")
+    ))?;
+    print(describe_container(&spec, &names)?)?;
+
+    heading(6, "A GPU breaks")?;
+    let left = hardware.break_a_gpu(&kubelet, count).await?;
+
+    drop(stop);
+    plugin.await??;
+    print(format_args!("\n{}", hardware.summary(count, left, started.elapsed())))
+}
+
+fn heading(number: u32, text: &str) -> anyhow::Result<()> {
+    print(format_args!("\n{number}. {text}\n\n"))
+}
+
+/// Where the GPUs are.
+struct Hardware {
+    description: String,
+    library: PathBuf,
+    /// Of the host and the driver.
+    root: PathBuf,
+    /// `None` on a real node.
+    simulated: Option<gpu_sim::Node>,
+}
+
+impl Hardware {
+    fn new(arguments: &Quickstart, dir: &Path) -> anyhow::Result<Self> {
+        if let Some(library) = &arguments.nvml_library {
+            return Ok(Self {
+                description: format!("This machine, through `{}`.", library.display()),
+                library: library.clone(),
+                root: PathBuf::from("/"),
+                simulated: None,
+            });
+        }
+        let spec = gpu_sim::NodeSpec::new("h100")
+            .gpus(4)
+            .seed(arguments.seed)
+            .permute_pci(arguments.permute_pci);
+        let node = gpu_sim::Node::create(&spec, dir.join("node")).context("cannot make the simulated node")?;
+        Ok(Self {
+            description: format!(
+                "Simulated in `{}`: 4 H100, the driver's library with its real C interface, device nodes, /proc and /sys.",
+                node.folder().display()
+            ),
+            library: node.library(),
+            root: node.root(),
+            simulated: Some(node),
+        })
+    }
+
+    fn config(&self, dir: &Path) -> NodeConfig {
+        let mut driver_files = DiscoverConfig::new(&self.root).with_environment();
+        driver_files.sys_root.clone_from(&self.root);
+        if self.simulated.is_some() {
+            driver_files.device_rule = DeviceRule::AnyFile; // only root can make real device nodes
+        }
+        NodeConfig {
+            library: LibrarySearch {
+                library: Some(self.library.clone()),
+                driver_root: None,
+            },
+            host_root: self.root.clone(),
+            lists: vec![DeviceListStrategy::CdiCri],
+            cdi_dir: dir.join("cdi"),
+            host_driver_root: Some("/".to_owned()),
+            driver_files,
+            ..NodeConfig::default()
+        }
+    }
+
+    /// How many GPUs are left.
+    async fn break_a_gpu(&self, kubelet: &Kubelet, count: usize) -> anyhow::Result<usize> {
+        let Some(node) = &self.simulated else {
+            print("Not on real hardware: nothing is broken here.\n")?;
+            return Ok(count);
+        };
+        node.inject_xid(count - 1, 79)?;
+        kubelet.wait_for_allocatable(GPU_RESOURCE, count - 1, SOON).await?;
+        print(format_args!(
+            "Xid 79 on GPU {}: it has fallen off the bus.\nAllocatable {GPU_RESOURCE}: {}\n",
+            count - 1,
+            count - 1
+        ))?;
+        Ok(count - 1)
+    }
+
+    fn summary(&self, count: usize, left: usize, took: Duration) -> String {
+        let mut text = format!(
+            "Summary ({:.1} s)\n  {count} GPUs found, described for containers, offered to the kubelet; 1 pod got 1 of them.\n",
+            took.as_secs_f64()
+        );
+        if self.simulated.is_some() {
+            let _ = writeln!(text, "  1 GPU failed, and {left} are still offered.");
+            text.push_str("  The NVML library, the kubelet and the files were stand-ins; the code between them is production's.\n");
+        } else {
+            text.push_str("  The GPUs and their driver were real, the kubelet was a stand-in.\n");
+        }
+        text
+    }
+}
+
+fn describe_spec(spec: &Spec) -> String {
+    let common = &spec.container_edits;
+    let names: Vec<_> = spec
+        .devices
+        .iter()
+        .map(|device| format!("  {}={}", spec.kind, device.name))
+        .collect();
+    format!(
+        "CDI {} file with {} devices\n{}\nand for each container {} control nodes, {} driver files and {} hooks.\n",
+        spec.cdi_version.as_str(),
+        spec.devices.len(),
+        names.join("\n"),
+        common.device_nodes.len(),
+        common.mounts.len(),
+        common.hooks.len(),
+    )
+}
+
+/// What a runtime that reads the spec gives to a container that was told these names.
+fn describe_container(spec: &Spec, names: &[String]) -> anyhow::Result<String> {
+    let mut edits: Vec<&ContainerEdits> = vec![&spec.container_edits];
+    for name in names {
+        let device = spec
+            .devices
+            .iter()
+            .find(|device| format!("{}={}", spec.kind, device.name) == *name);
+        edits.insert(
+            0,
+            &device
+                .with_context(|| format!("`{name}` is not in the CDI file"))?
+                .container_edits,
+        );
+    }
+    let list = |what: &str, of: &dyn Fn(&ContainerEdits) -> Vec<String>| {
+        let all: Vec<_> = edits.iter().flat_map(|edits| of(edits)).collect();
+        format!("  {what:<8} {}\n", all.join("\n           "))
+    };
+    Ok(format!(
+        "and the runtime puts into the container:\n{}{}  mounts   {} files: libcuda.so, libnvidia-ml.so, nvidia-smi, …\n",
+        list("devices", &|edits| edits
+            .device_nodes
+            .iter()
+            .map(|node| node.path.clone())
+            .collect()),
+        list("env", &|edits| edits.env.clone()),
+        edits.iter().map(|edits| edits.mounts.len()).sum::<usize>(),
+    ))
+}

@@ -1,0 +1,46 @@
+//! `gpu-stack`: all programs in one executable, called by the name it is called under, or by its first argument.
+//!
+//! A container image holds it once and a link for each program, the vendor's names among them.
+
+use std::{ffi::OsString, path::Path, process::ExitCode};
+
+use crate::program::remark;
+
+type Program = fn(Vec<OsString>) -> ExitCode;
+
+/// Names and programs; the vendor's names come after ours.
+const PROGRAMS: &[(&str, Program)] = &[
+    ("gpu-device-plugin", |arguments| crate::device_plugin::main(arguments)),
+    ("gpuctl", |arguments| crate::gpuctl::main(arguments)),
+    ("nvidia-device-plugin", |arguments| {
+        crate::device_plugin::main(arguments)
+    }),
+];
+
+/// Runs the program that the arguments name, the name of the executable first.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut arguments: Vec<_> = arguments.into_iter().collect();
+    if let Some(program) = arguments.first().and_then(find) {
+        return program(arguments);
+    }
+    if arguments.len() > 1 {
+        arguments.remove(0);
+    }
+    if let Some(program) = arguments.first().and_then(find) {
+        return program(arguments);
+    }
+    let names: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).collect();
+    remark(format_args!(
+        "usage: gpu-stack PROGRAM [ARGUMENTS]\nprograms: {}",
+        names.join(", ")
+    ));
+    ExitCode::from(2)
+}
+
+fn find(argument: &OsString) -> Option<Program> {
+    let name = Path::new(argument).file_name()?;
+    PROGRAMS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, program)| *program)
+}

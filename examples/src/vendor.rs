@@ -1,0 +1,54 @@
+//! Settings as the vendor's programs read them.
+
+use std::env::{self, VarError};
+
+use anyhow::bail;
+
+/// The words for false of Go's `strconv.ParseBool`, and nothing at all.
+pub(crate) const FALSE: &[&str] = &["", "0", "f", "F", "false", "False", "FALSE"];
+const TRUE: &[&str] = &["1", "t", "T", "true", "True", "TRUE"];
+
+/// A boolean as Go reads it.
+pub(crate) fn parse_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "" => Err("expected true or false".to_owned()),
+        text if TRUE.contains(&text) => Ok(true),
+        text if FALSE.contains(&text) => Ok(false),
+        _ => Err(format!("`{text}` is neither true nor false")),
+    }
+}
+
+/// An environment variable; empty if it is not set.
+pub(crate) fn env(name: &str) -> String {
+    env_or(name, "")
+}
+
+/// An environment variable, or this if it is empty or not set.
+pub(crate) fn env_or(name: &str, default: &str) -> String {
+    match env::var(name) {
+        Ok(value) if !value.is_empty() => value,
+        _ => default.to_owned(),
+    }
+}
+
+/// A setting of the vendor's program that ours lacks.
+#[derive(Debug)]
+pub(crate) struct Unsupported {
+    /// The environment variable.
+    pub(crate) variable: &'static str,
+    /// The values that ask for nothing.
+    pub(crate) harmless: &'static [&'static str],
+}
+
+/// Ends a program that is asked for something that it would not do.
+pub(crate) fn refuse(settings: &[Unsupported]) -> anyhow::Result<()> {
+    for Unsupported { variable, harmless } in settings {
+        match env::var(variable) {
+            Err(VarError::NotPresent) => {}
+            Ok(value) if harmless.contains(&value.as_str()) => {}
+            Ok(value) => bail!("{variable}=`{value}` is not supported"),
+            Err(error) => bail!("{variable} is not supported, and its value is not text: {error}"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+use std::{io, path::PathBuf};
+
+use crate::{InvalidSpec, SkippedGpu};
+
+/// A [`Result`](std::result::Result) whose error is this crate's [`Error`] unless said otherwise.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why no spec could be read, made or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The driver root, the device root or the place of `/sys` is no folder that can be opened.
+    #[error("cannot open the {what} `{}`", path.display())]
+    Root {
+        /// Which of them.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
+    /// The driver root holds no driver libraries: no driver is installed there, or of another version.
+    #[error(
+        "no NVIDIA driver libraries{} in the driver root `{root}`",
+        version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default()
+    )]
+    NoDriverLibraries {
+        /// The driver root.
+        root: String,
+        /// The version that was looked for; `None` if it was to be read off the libraries.
+        version: Option<String>,
+    },
+    /// Not one device is left to describe: the node has no GPU, or each was skipped.
+    #[error("no GPU to describe{}", list(skipped))]
+    NothingToDescribe {
+        /// Why the GPUs that exist were skipped.
+        skipped: Vec<SkippedGpu>,
+    },
+    /// A GPU was asked for that the node does not have.
+    #[error("no GPU `{id}` on this node")]
+    UnknownGpu {
+        /// What was asked for.
+        id: String,
+    },
+    /// The spec breaks a rule of CDI.
+    #[error(transparent)]
+    Invalid(#[from] InvalidSpec),
+    /// A text is no CDI spec.
+    #[error("not a CDI spec: {reason}")]
+    Parse {
+        /// What the parser found, with its place.
+        reason: String,
+    },
+    /// A spec could not be turned into text.
+    #[error("cannot encode the CDI spec: {reason}")]
+    Encode {
+        /// What the serialiser said.
+        reason: String,
+    },
+    /// A file to write has an extension that CDI readers pass over.
+    #[error("`{}` is neither a .json nor a .yaml file, so that no CDI reader would look at it", path.display())]
+    Extension {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A folder for specs could not be made.
+    #[error("cannot create the CDI folder `{}`", path.display())]
+    CreateDir {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
+    /// A spec could not be written; what was there before is unchanged.
+    #[error("cannot write the CDI spec `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn list(skipped: &[SkippedGpu]) -> String {
+    let mut text = String::new();
+    for (i, gpu) in skipped.iter().enumerate() {
+        text.push_str(if i == 0 { ": " } else { "; " });
+        text.push_str(&gpu.to_string());
+    }
+    text
+}

@@ -1,0 +1,84 @@
+//! What a driver root holds, read in one place.
+
+mod binaries;
+mod configs;
+mod device_nodes;
+mod discover;
+mod driver_libraries;
+mod drm;
+mod firmware;
+mod found;
+mod graphics;
+mod ld_cache;
+mod libraries;
+
+mod sockets;
+
+use std::collections::BTreeMap;
+
+use gpu_core::PciAddress;
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    device_nodes::{DeviceFile, DeviceNumber, DeviceRule},
+    discover::DiscoverConfig,
+    driver_libraries::Library,
+    found::{ConfigFile, FileProblem, FoundFile},
+};
+
+/// What a driver root holds: everything besides the [`Inventory`](gpu_core::Inventory) that a spec is made of.
+///
+/// It holds no handles; [`discover`](Self::discover) reads one, and it can be stored and read back. All paths are
+/// absolute beneath the driver root, those of device nodes beneath the device root. Lists are in the order of the
+/// search, which is the same for the same root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriverFiles {
+    /// Version of this layout: [`DriverFiles::SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Counts the readings of one reader, from 1; 0 for a value that no reader produced.
+    #[serde(default)]
+    pub generation: u64,
+    /// Where the driver root was, as the reader saw it.
+    pub driver_root: String,
+    /// Where the device root was, as the reader saw it: `<device root>/dev` holds the nodes.
+    pub dev_root: String,
+    /// The version of the driver libraries; `None` if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_version: Option<String>,
+    /// The folders that hold driver libraries.
+    pub library_dirs: Vec<String>,
+    /// The driver libraries: those that end in the driver's version, and the older `libnvidia-nvvm70`.
+    pub libraries: Vec<Library>,
+    /// Libraries for graphics with versions of their own, and those that need an extra link.
+    pub graphics_libraries: Vec<Library>,
+    /// Modules of the X server.
+    pub xorg_modules: Vec<FoundFile>,
+    /// Programs.
+    pub binaries: Vec<FoundFile>,
+    /// Configuration files, which have fixed places in a container.
+    pub configs: Vec<ConfigFile>,
+    /// Firmware of the GPU system processor.
+    pub firmware: Vec<FoundFile>,
+    /// Sockets of the driver's daemons.
+    pub sockets: Vec<FoundFile>,
+    /// NVIDIA's and DRM's device nodes.
+    pub device_nodes: Vec<DeviceFile>,
+    /// The names of a GPU's DRM nodes (`card1`, `renderD128`), from `/sys/bus/pci/devices`.
+    pub drm: BTreeMap<PciAddress, Vec<String>>,
+    /// Links beside driver libraries and in `/dev/dri/by-path`, with what is written in them.
+    pub links: BTreeMap<String, String>,
+    /// What could not be read while the rest could.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<FileProblem>,
+}
+
+impl DriverFiles {
+    /// The layout that this version of the crate writes.
+    pub const SCHEMA_VERSION: u32 = 1;
+
+    /// The device node at a path beneath the device root.
+    pub fn device_node(&self, path: &str) -> Option<&DeviceFile> {
+        self.device_nodes.iter().find(|node| node.path == path)
+    }
+}

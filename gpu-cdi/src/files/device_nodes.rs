@@ -1,0 +1,92 @@
+use std::path::Path;
+
+use rustix::fs::FileType;
+use serde::{Deserialize, Serialize};
+
+use super::found::{Search, is_absent};
+
+/// What counts as a device node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceRule {
+    /// A character device.
+    #[default]
+    CharacterDevice,
+    /// Anything that exists and is no folder: for a driver root that was unpacked without the right to make devices.
+    AnyFile,
+}
+
+/// A device node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceFile {
+    /// Its path beneath the device root, e.g. `/dev/nvidia0`.
+    pub path: String,
+    /// Its numbers; `None` if it is no device ([`DeviceRule::AnyFile`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<DeviceNumber>,
+    /// Its permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// The numbers of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceNumber {
+    /// Which driver.
+    pub major: u32,
+    /// Which of its devices.
+    pub minor: u32,
+}
+
+/// Folders of device nodes, and the names in them.
+const NODES: [(&str, &[&str]); 4] = [
+    ("/dev", &["nvidia*"]),
+    ("/dev/nvidia-caps", &["nvidia-cap*"]),
+    ("/dev/nvidia-caps-imex-channels", &["channel*"]),
+    ("/dev/dri", &["card*", "renderD*"]),
+];
+
+/// NVIDIA's and DRM's nodes. A link is none: what it leads to may be another device tomorrow.
+pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
+    let mut nodes = Vec::new();
+    for (dir, patterns) in NODES {
+        for name in search.list(Path::new(dir)) {
+            if patterns.iter().any(|pattern| crate::pattern::matches(pattern, &name)) {
+                nodes.extend(node(search, rule, &format!("{dir}/{name}")));
+            }
+        }
+    }
+    nodes
+}
+
+fn node(search: &mut Search, rule: DeviceRule, path: &str) -> Option<DeviceFile> {
+    let stat = match search.root.lstat(Path::new(path)) {
+        Ok(stat) => stat,
+        Err(error) => {
+            if !is_absent(&error) {
+                search.problem(Path::new(path), &error);
+            }
+            return None;
+        }
+    };
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let counts = match rule {
+        DeviceRule::CharacterDevice => kind == FileType::CharacterDevice,
+        DeviceRule::AnyFile => kind != FileType::Directory,
+    };
+    counts.then(|| DeviceFile {
+        path: path.to_owned(),
+        number: (kind == FileType::CharacterDevice).then(|| DeviceNumber {
+            major: rustix::fs::major(stat.st_rdev),
+            minor: rustix::fs::minor(stat.st_rdev),
+        }),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    })
+}

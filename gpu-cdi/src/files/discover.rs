@@ -1,0 +1,130 @@
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    DeviceRule, DriverFiles, binaries, configs, device_nodes, driver_libraries, drm, firmware, found::Search, graphics,
+    sockets,
+};
+use crate::{Error, Result, root::Root};
+
+/// Where and how a driver root is searched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiscoverConfig {
+    /// The folder that the driver is installed in. Default: `/`.
+    pub driver_root: PathBuf,
+    /// The folder whose `dev` holds the device nodes. Default: the driver root.
+    pub dev_root: Option<PathBuf>,
+    /// The folder whose `sys` is the kernel's. Default: `/`.
+    pub sys_root: PathBuf,
+    /// The driver's version, as NVML tells it. Default: the one in the name of `libcuda` or `libnvidia-ml`.
+    pub driver_version: Option<String>,
+    /// What counts as a device node. Default: character devices.
+    pub device_rule: DeviceRule,
+    /// Folders of the driver root to look for libraries in, in place of the usual ones and the loader's cache.
+    /// Default: none.
+    pub library_search_paths: Vec<PathBuf>,
+    /// Folders of the driver root to look for configuration files in, in place of `/etc` and the data folders.
+    /// Default: none.
+    pub config_search_paths: Vec<PathBuf>,
+    /// Folders of the driver root with data files. Default: `/usr/local/share` and `/usr/share`.
+    pub data_dirs: Vec<PathBuf>,
+    /// Folders of the driver root to look for programs in, before the usual ones. Default: none.
+    pub binary_search_paths: Vec<PathBuf>,
+    /// The kernel's release, under which firmware may lie. Default: the running kernel's.
+    pub kernel_release: Option<String>,
+}
+
+impl DiscoverConfig {
+    /// The settings above for the driver root at `driver_root`.
+    pub fn new(driver_root: impl Into<PathBuf>) -> Self {
+        Self {
+            driver_root: driver_root.into(),
+            dev_root: None,
+            sys_root: PathBuf::from("/"),
+            driver_version: None,
+            device_rule: DeviceRule::CharacterDevice,
+            library_search_paths: Vec::new(),
+            config_search_paths: Vec::new(),
+            data_dirs: vec![PathBuf::from("/usr/local/share"), PathBuf::from("/usr/share")],
+            binary_search_paths: Vec::new(),
+            kernel_release: None,
+        }
+    }
+
+    /// Takes over what the vendor's programs read of the environment: `PATH` for programs, `XDG_DATA_DIRS` for data.
+    #[must_use]
+    pub fn with_environment(mut self) -> Self {
+        self.binary_search_paths = split(env::var_os("PATH"));
+        if let dirs @ [_, ..] = split(env::var_os("XDG_DATA_DIRS")).as_slice() {
+            self.data_dirs = dirs.to_vec();
+        }
+        self
+    }
+
+    fn open(what: &'static str, path: &Path) -> Result<Root> {
+        Root::open(path).map_err(|source| Error::Root {
+            what,
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+impl Default for DiscoverConfig {
+    fn default() -> Self {
+        Self::new("/")
+    }
+}
+
+impl DriverFiles {
+    /// Reads what a driver root holds.
+    ///
+    /// Nothing outside the three roots of `config` is opened: links resolve beneath the root they are in. A file or
+    /// folder that cannot be read is in [`problems`](DriverFiles::problems) and does not hide the others; a root
+    /// without a driver is an empty value.
+    ///
+    /// # Errors
+    /// [`Error::Root`] if a root cannot be opened.
+    pub fn discover(config: &DiscoverConfig) -> Result<Self> {
+        let dev_root = config.dev_root.as_ref().unwrap_or(&config.driver_root);
+        let mut driver = Search::new(DiscoverConfig::open("driver root", &config.driver_root)?);
+        let mut dev = Search::new(DiscoverConfig::open("device root", dev_root)?);
+        let mut sys = Search::new(DiscoverConfig::open("root of /sys", &config.sys_root)?);
+
+        let found = driver_libraries::find(&mut driver, config);
+        let (graphics_libraries, xorg_modules) = graphics::find(&mut driver, config, &found);
+        let firmware = firmware::find(&mut driver, &mut sys, config, found.version.as_deref());
+        let mut links = found.links;
+        links.extend(drm::by_path_links(&mut dev));
+        let mut files = Self {
+            schema_version: Self::SCHEMA_VERSION,
+            generation: 1,
+            driver_root: config.driver_root.to_string_lossy().into_owned(),
+            dev_root: dev_root.to_string_lossy().into_owned(),
+            driver_version: found.version,
+            library_dirs: found.dirs,
+            libraries: found.libraries,
+            graphics_libraries,
+            xorg_modules,
+            binaries: binaries::find(&mut driver, config),
+            configs: configs::find(&mut driver, config),
+            firmware,
+            sockets: sockets::find(&mut driver),
+            device_nodes: device_nodes::find(&mut dev, config.device_rule),
+            drm: drm::find(&mut sys),
+            links,
+            problems: driver.problems,
+        };
+        files.problems.extend(dev.problems);
+        files.problems.extend(sys.problems);
+        Ok(files)
+    }
+}
+
+fn split(list: Option<std::ffi::OsString>) -> Vec<PathBuf> {
+    let list = list.unwrap_or_default();
+    env::split_paths(&list).filter(|path| path.is_absolute()).collect()
+}

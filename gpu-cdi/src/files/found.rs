@@ -1,0 +1,141 @@
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FileType, Stat};
+use serde::{Deserialize, Serialize};
+
+use super::libraries::CachedLibrary;
+use crate::root::Root;
+
+/// A file of the driver root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FoundFile {
+    /// Where it was found, and where it belongs in a container.
+    pub path: String,
+    /// Where its content is, if following links from `path` on the host would end elsewhere than within the driver root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}
+
+impl FoundFile {
+    /// The path whose content is meant, also for someone who sees the driver root as a mere folder.
+    pub fn content(&self) -> &str {
+        self.content.as_deref().unwrap_or(&self.path)
+    }
+}
+
+/// A configuration file, which is mounted where the programs in a container look for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigFile {
+    /// The file in the driver root.
+    pub file: FoundFile,
+    /// Its place in a container.
+    pub container_path: String,
+}
+
+/// Something of the driver root that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(deny_unknown_fields)]
+#[error("cannot read `{path}`: {reason}")]
+pub struct FileProblem {
+    /// Its path beneath the driver root.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A root under search, and what went wrong so far.
+#[derive(Debug)]
+pub(super) struct Search {
+    pub(super) root: Root,
+    pub(super) problems: Vec<FileProblem>,
+    /// The loader's cache, once it was asked for.
+    pub(super) cached: Option<Vec<CachedLibrary>>,
+}
+
+impl Search {
+    pub(super) fn new(root: Root) -> Self {
+        Self {
+            root,
+            problems: Vec::new(),
+            cached: None,
+        }
+    }
+
+    /// Lists a problem, once.
+    pub(super) fn problem(&mut self, path: &Path, reason: &dyn fmt::Display) {
+        let problem = FileProblem {
+            path: path.to_string_lossy().into_owned(),
+            reason: reason.to_string(),
+        };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// The names in a folder; none if it is missing, none and a problem if it cannot be read.
+    pub(super) fn list(&mut self, dir: &Path) -> Vec<String> {
+        match self.root.list(dir) {
+            Ok(names) => names.into_iter().filter_map(|name| name.into_string().ok()).collect(),
+            Err(error) => {
+                if !is_absent(&error) {
+                    self.problem(dir, &error);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// The status of what `path` leads to; `None` if there is nothing, or it cannot be read, which is a problem.
+    pub(super) fn stat(&mut self, path: &Path) -> Option<Stat> {
+        match self.root.stat(path) {
+            Ok(stat) => Some(stat),
+            Err(error) => {
+                if !is_absent(&error) {
+                    self.problem(path, &error);
+                }
+                None
+            }
+        }
+    }
+
+    /// The file at `path`, if `accept` takes what it leads to; never a folder.
+    pub(super) fn file(&mut self, path: &Path, accept: impl Fn(&Stat) -> bool) -> Option<FoundFile> {
+        let stat = self.stat(path)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || !accept(&stat) {
+            return None;
+        }
+        let resolved = match self.root.resolve(path) {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                self.problem(path, &error);
+                return None;
+            }
+        };
+        let content = resolved
+            .host_differs
+            .then(|| resolved.path.into_os_string().into_string());
+        let (Some(path_text), Ok(content)) = (path.to_str(), content.transpose()) else {
+            self.problem(path, &"its name is not UTF-8");
+            return None;
+        };
+        Some(FoundFile {
+            path: path_text.to_owned(),
+            content,
+        })
+    }
+
+    /// The first of `dirs` that has the file.
+    pub(super) fn first(&mut self, dirs: &[PathBuf], name: &str, accept: impl Fn(&Stat) -> bool) -> Option<FoundFile> {
+        dirs.iter().find_map(|dir| self.file(&dir.join(name), &accept))
+    }
+}
+
+/// Whether an error only says that nothing is there.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

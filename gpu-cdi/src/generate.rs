@@ -1,0 +1,89 @@
+//! From an inventory and a driver root to a spec; no I/O.
+
+mod common;
+mod gpus;
+mod hooks;
+mod links;
+mod options;
+mod simplify;
+mod skipped;
+
+use gpu_core::Inventory;
+
+use self::{hooks::Hooks, options::Roots};
+pub use self::{
+    hooks::{HookName, ParseHookNameError},
+    options::{GenerateOptions, GpuId, NameStrategy, ParseNameStrategyError},
+    skipped::{SkipReason, SkippedGpu},
+};
+use crate::{Device, DriverFiles, Error, Result, Spec, Version};
+
+/// A spec, and what is missing from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generated {
+    /// The spec: valid, with the oldest version that will do.
+    pub spec: Spec,
+    /// GPUs of the inventory that the spec does not offer, in the inventory's order.
+    pub skipped: Vec<SkippedGpu>,
+}
+
+/// Describes the GPUs of a node: one device per GPU and naming strategy, `all`, and what they have in common.
+///
+/// The same input gives the same spec. Devices are in the order of their names, device nodes and mounts in that of their
+/// depth and then their paths: a folder is mounted before what goes into it.
+///
+/// A GPU that cannot be offered is in [`skipped`](Generated::skipped) and does not cost the others their entries.
+///
+/// # Errors
+/// - [`Error::NoDriverLibraries`]: a spec without the driver would give containers a GPU that nothing can use.
+/// - [`Error::NothingToDescribe`]: no GPU is left.
+/// - [`Error::UnknownGpu`]: a GPU was selected that the node does not have.
+/// - [`Error::Invalid`]: an option makes the spec one that no reader takes, e.g. an empty hook path.
+pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOptions) -> Result<Generated> {
+    let version = files
+        .driver_version
+        .as_deref()
+        .ok_or_else(|| Error::NoDriverLibraries {
+            root: files.driver_root.clone(),
+            version: inventory.driver.as_ref().map(|driver| driver.version.to_string()),
+        })?;
+    let roots = Roots::new(files, options);
+    let hooks = Hooks::new(options);
+
+    let (devices, skipped) = gpus::devices(inventory, files, options, &roots, &hooks)?;
+    if devices.is_empty() {
+        return Err(Error::NothingToDescribe { skipped });
+    }
+    let mut spec = Spec {
+        cdi_version: Version::CURRENT,
+        kind: options.kind.clone(),
+        annotations: std::collections::BTreeMap::new(),
+        devices,
+        container_edits: common::edits(files, version, options, &roots, &hooks),
+    };
+    simplify::simplify(&mut spec);
+    if options.all_device {
+        add_all(&mut spec);
+        simplify::simplify(&mut spec);
+    }
+    spec.cdi_version = spec.required_version();
+    spec.validate()?;
+    Ok(Generated { spec, skipped })
+}
+
+/// Adds a device with the edits of all others, unless one of that name is there.
+fn add_all(spec: &mut Spec) {
+    let name = options::all_name();
+    if spec.devices.iter().any(|device| device.name == name) {
+        return;
+    }
+    let mut container_edits = crate::ContainerEdits::default();
+    for device in &spec.devices {
+        gpus::append(&mut container_edits, device.container_edits.clone());
+    }
+    spec.devices.push(Device {
+        name,
+        annotations: std::collections::BTreeMap::new(),
+        container_edits,
+    });
+}

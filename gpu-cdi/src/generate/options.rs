@@ -1,0 +1,177 @@
+use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
+
+use gpu_core::Gpu;
+
+use super::HookName;
+use crate::{DeviceName, DriverFiles, Kind};
+
+/// What a spec shall look like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GenerateOptions {
+    /// Default: `nvidia.com/gpu`.
+    pub kind: Kind,
+    /// The names under which each GPU is offered. Default: index and UUID.
+    pub names: Vec<NameStrategy>,
+    /// The GPUs to describe; all if empty. Default: all.
+    pub gpus: Vec<GpuId>,
+    /// Whether a device `all` is added. Default: yes.
+    ///
+    /// In Kubernetes it is better off: whoever may name a CDI device could ask for every GPU of the node.
+    pub all_device: bool,
+    /// Where the host has the driver root. Default: where the files were read.
+    pub host_driver_root: Option<String>,
+    /// Where the host has the device root. Default: where the nodes were read, or, if the driver root is given and the
+    /// two were read at one place, the host's driver root.
+    pub host_dev_root: Option<String>,
+    /// The hook program on the host. Default: `/usr/bin/nvidia-cdi-hook`.
+    ///
+    /// A program of the name `nvidia-ctk` is called with the sub-command `hook`.
+    pub hook_path: String,
+    /// The host's `ldconfig`, if the hook shall use another than its default. Default: none.
+    pub ldconfig_path: Option<String>,
+    /// Hooks to leave out. Default: none.
+    pub disabled_hooks: BTreeSet<HookName>,
+    /// Whether a container's process joins the group of a device node that only its group may use. Default: yes.
+    pub additional_gids: bool,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        Self {
+            kind: Kind::new("nvidia.com", "gpu").expect("a valid kind"),
+            names: vec![NameStrategy::Index, NameStrategy::Uuid],
+            gpus: Vec::new(),
+            all_device: true,
+            host_driver_root: None,
+            host_dev_root: None,
+            hook_path: "/usr/bin/nvidia-cdi-hook".to_owned(),
+            ldconfig_path: None,
+            disabled_hooks: BTreeSet::new(),
+            additional_gids: true,
+        }
+    }
+}
+
+/// How a GPU is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NameStrategy {
+    /// `0`
+    Index,
+    /// `gpu0`
+    TypeIndex,
+    /// `GPU-…`
+    Uuid,
+}
+
+impl NameStrategy {
+    pub(super) fn name(self, gpu: &Gpu) -> DeviceName {
+        let name = match self {
+            Self::Index => gpu.index.to_string(),
+            Self::TypeIndex => format!("gpu{}", gpu.index),
+            Self::Uuid => gpu.uuid.to_string(),
+        };
+        name.parse().expect("an index and a UUID are device names")
+    }
+}
+
+impl fmt::Display for NameStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Index => "index",
+            Self::TypeIndex => "type-index",
+            Self::Uuid => "uuid",
+        })
+    }
+}
+
+impl FromStr for NameStrategy {
+    type Err = ParseNameStrategyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "index" => Ok(Self::Index),
+            "type-index" => Ok(Self::TypeIndex),
+            "uuid" => Ok(Self::Uuid),
+            _ => Err(ParseNameStrategyError { text: text.to_owned() }),
+        }
+    }
+}
+
+/// A text that names no way to name devices.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a device name strategy: expected index, type-index or uuid")]
+pub struct ParseNameStrategyError {
+    text: String,
+}
+
+/// A GPU as a person names it: an index or a UUID.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct GpuId(String);
+
+impl GpuId {
+    pub(super) fn names(&self, gpu: &Gpu) -> bool {
+        self.0 == gpu.uuid.as_str() || self.0 == gpu.index.to_string()
+    }
+}
+
+impl fmt::Display for GpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for GpuId {
+    /// Whether there is such a GPU is seen when a spec is generated.
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+pub(super) fn all_name() -> DeviceName {
+    "all".parse().expect("a valid device name")
+}
+
+/// Where the host has what was found.
+#[derive(Debug)]
+pub(super) struct Roots {
+    driver: String,
+    dev: String,
+    /// Whether device nodes lie elsewhere on the host, or lay elsewhere when they were found.
+    host_path_needed: bool,
+}
+
+impl Roots {
+    pub(super) fn new(files: &DriverFiles, options: &GenerateOptions) -> Self {
+        let driver = options.host_driver_root.as_ref().unwrap_or(&files.driver_root);
+        let dev = options
+            .host_dev_root
+            .as_ref()
+            .unwrap_or(if files.dev_root == files.driver_root {
+                driver
+            } else {
+                &files.dev_root
+            });
+        let trimmed = |root: &str| root.trim_end_matches('/').to_owned();
+        let (driver, dev) = (trimmed(driver), trimmed(dev));
+        Self {
+            // As the vendor's plugin does, which searches beneath a mount of the driver root and writes the host's path
+            // of a node even where it equals the container's (seen with v0.20.0). Both mean the same to a reader.
+            host_path_needed: !dev.is_empty() || !trimmed(&files.dev_root).is_empty(),
+            driver,
+            dev,
+        }
+    }
+
+    /// The host's path of a file of the driver root.
+    pub(super) fn driver_file(&self, path: &str) -> String {
+        format!("{}{path}", self.driver)
+    }
+
+    /// The host's path of a device node, if a spec has to tell it.
+    pub(super) fn device_node(&self, path: &str) -> Option<String> {
+        self.host_path_needed.then(|| format!("{}{path}", self.dev))
+    }
+}

@@ -1,0 +1,129 @@
+//! The programs that a spec has the container runtime call.
+//!
+//! They run as root on the host while a container is being made, in its mount namespace, beside files that the image
+//! chose. So this module trusts nothing beneath the container's root: each path is resolved within it by the kernel, and
+//! what is made there is made by a folder's descriptor and a single name. It starts nothing that comes out of the
+//! container, and takes nothing from the environment but `NVIDIA_CTK_DEBUG`.
+//!
+//! Sub-commands, flags and effects are those of the vendor's `nvidia-cdi-hook`.
+//!
+//! Needs Linux 5.6 or later for `update-ldcache` and `disable-device-node-modification`.
+//!
+//! # Example
+//!
+//! A whole hook program, linked statically (`-C target-feature=+crt-static`) so that no loader runs before it:
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     gpu_cdi::hook::main(std::env::args_os())
+//! }
+//! ```
+
+mod application_profile;
+mod arguments;
+mod chmod;
+mod container;
+mod create_symlinks;
+mod cuda_compat;
+mod device_node_modification;
+mod error;
+mod isolation;
+mod ld_so_conf;
+mod ldconfig;
+mod program;
+mod state;
+mod update_ldcache;
+
+use std::{ffi::OsString, io::Read, path::PathBuf};
+
+use self::{
+    arguments::{Arguments, Command},
+    container::Container,
+};
+pub use self::{
+    error::{Error, Result},
+    program::main,
+};
+
+/// The host's files that hooks read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Host {
+    /// The driver's parameters. Default: `/proc/driver/nvidia/params`.
+    pub params: PathBuf,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            params: PathBuf::from("/proc/driver/nvidia/params"),
+        }
+    }
+}
+
+/// What a hook did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What was changed in the container, or why nothing was; for people who look for a fault.
+    pub notes: Vec<String>,
+    /// What is amiss and was passed over, as the vendor's hook does.
+    pub warnings: Vec<String>,
+    /// The answer to `--help` or `--version`.
+    pub output: Option<String>,
+}
+
+impl Report {
+    fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    fn warn(&mut self, warning: impl Into<String>) {
+        self.warnings.push(warning.into());
+    }
+}
+
+/// Carries out the hook that `args` name (the first is the program's name) on the container that `stdin` describes.
+///
+/// `stdin` is the OCI state of the container, in JSON. It is only read if the hook needs it. `update-ldcache` leaves the
+/// process in other namespaces and needs one without other threads: [`main`] is for programs that do nothing else.
+///
+/// # Errors
+/// [`Error::Usage`] for unknown sub-commands and flags, before anything is touched; else whatever the hook could not do.
+/// What it had done by then stays: the runtime discards the container.
+pub fn run(host: &Host, args: impl IntoIterator<Item = OsString>, stdin: impl Read) -> Result<Report> {
+    let mut report = Report::default();
+    let arguments = Arguments::parse(args)?;
+    let container = |spec: Option<PathBuf>| state::container_root(spec.as_deref(), stdin);
+    match arguments.command {
+        Command::Help => report.output = Some(arguments::HELP.to_owned()),
+        Command::Version => report.output = Some(format!("gpu-cdi-hook {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Noop => report.note("nothing to do"),
+        Command::CreateSymlinks { links, spec } => {
+            create_symlinks::run(&Container::open(&container(spec)?)?, &links, &mut report)?;
+        }
+        Command::EnableCudaCompat { compat, spec } => {
+            if compat.is_needed() {
+                cuda_compat::run(&Container::open(&container(spec)?)?, &compat, &mut report)?;
+            }
+        }
+        Command::UpdateLdcache {
+            ldconfig,
+            folders,
+            spec,
+        } => {
+            update_ldcache::run(&container(spec)?, &ldconfig, &folders, &mut report)?;
+        }
+        Command::DisableDeviceNodeModification { spec } => {
+            if let Some(params) = device_node_modification::changed_params(host, &mut report)? {
+                device_node_modification::run(&Container::open(&container(spec)?)?, &params, &mut report)?;
+            }
+        }
+        Command::UpdateApplicationProfile { spec } => {
+            application_profile::run(&Container::open(&container(spec)?)?, &mut report)?;
+        }
+        Command::Chmod { mode, paths, spec } => {
+            chmod::run(&Container::open(&container(spec)?)?, mode, &paths, &mut report)?;
+        }
+    }
+    Ok(report)
+}

@@ -1,0 +1,292 @@
+use std::{ffi::OsString, path::PathBuf};
+
+use super::{Error, Result, cuda_compat::Compat};
+
+pub(super) const HELP: &str = "\
+Change a container while it is being made. Called by container runtimes, as CDI specs say.
+
+Usage: gpu-cdi-hook [--debug|-d] [--quiet] HOOK [FLAGS]
+
+Hooks (each takes [--container-spec FILE]: the OCI state, default and `-`: standard input):
+  create-symlinks [--link TARGET::LINK]...
+  enable-cuda-compat [--host-driver-version V] [--host-cuda-version V] [--cuda-compat-container-root DIR]
+  update-ldcache [--ldconfig-path PATH] [--folder DIR]...
+  disable-device-node-modification
+  update-application-profile
+  chmod --mode OCTAL [--path PATH]...
+";
+
+/// The arguments of one call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Arguments {
+    pub(super) command: Command,
+}
+
+/// A hook with its flags; `spec` is the file with the container's state, standard input if `None`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Help,
+    Version,
+    Noop,
+    CreateSymlinks {
+        links: Vec<String>,
+        spec: Option<PathBuf>,
+    },
+    EnableCudaCompat {
+        compat: Compat,
+        spec: Option<PathBuf>,
+    },
+    UpdateLdcache {
+        ldconfig: PathBuf,
+        folders: Vec<String>,
+        spec: Option<PathBuf>,
+    },
+    DisableDeviceNodeModification {
+        spec: Option<PathBuf>,
+    },
+    UpdateApplicationProfile {
+        spec: Option<PathBuf>,
+    },
+    Chmod {
+        mode: u32,
+        paths: Vec<PathBuf>,
+        spec: Option<PathBuf>,
+    },
+}
+
+impl Arguments {
+    /// Reads the arguments after the program's name; those of `nvidia-ctk` have the word `hook` before the hook.
+    pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self> {
+        let mut words = Vec::new();
+        for arg in args.into_iter().skip(1) {
+            let word = arg.into_string();
+            words.push(word.map_err(|arg| Error::usage(format!("`{}` is not UTF-8", arg.display())))?);
+        }
+        let mut words = words.into_iter();
+        let mut hook = None;
+        for word in words.by_ref() {
+            match word.as_str() {
+                // The program has looked at these two already.
+                "--debug" | "-d" | "--quiet" => {}
+                "--help" | "-h" | "help" => return Ok(Self { command: Command::Help }),
+                "--version" | "-v" => {
+                    return Ok(Self {
+                        command: Command::Version,
+                    });
+                }
+                flag if flag.starts_with('-') => return Err(Error::usage(format!("unknown flag `{flag}`"))),
+                "hook" => {}
+                name => {
+                    hook = Some(name.to_owned());
+                    break;
+                }
+            }
+        }
+        let hook = hook.ok_or_else(|| Error::usage("no hook named; see --help"))?;
+        let flags = Flags::read(&hook, words)?;
+        Ok(Self {
+            command: command(&hook, flags)?,
+        })
+    }
+}
+
+fn command(hook: &str, mut flags: Flags) -> Result<Command> {
+    if flags.help {
+        return Ok(Command::Help);
+    }
+    let spec = flags
+        .one("container-spec")?
+        .filter(|path| path != "-")
+        .map(PathBuf::from);
+    let command = match hook {
+        "noop" => Command::Noop,
+        "create-symlinks" => Command::CreateSymlinks {
+            links: flags.all("link"),
+            spec,
+        },
+        "enable-cuda-compat" => Command::EnableCudaCompat {
+            compat: Compat {
+                host_driver_version: flags.one("host-driver-version")?,
+                host_cuda_version: flags.one("host-cuda-version")?,
+                container_root: flags
+                    .one("cuda-compat-container-root")?
+                    .unwrap_or_else(|| "/usr/local/cuda/compat".to_owned())
+                    .into(),
+            },
+            spec,
+        },
+        "update-ldcache" => Command::UpdateLdcache {
+            ldconfig: flags
+                .one("ldconfig-path")?
+                .unwrap_or_else(|| "/sbin/ldconfig".to_owned())
+                .into(),
+            folders: flags.all("folder"),
+            spec,
+        },
+        "disable-device-node-modification" => Command::DisableDeviceNodeModification { spec },
+        "update-application-profile" => Command::UpdateApplicationProfile { spec },
+        "chmod" => Command::Chmod {
+            mode: mode(flags.one("mode")?)?,
+            paths: flags.all("path").into_iter().map(PathBuf::from).collect(),
+            spec,
+        },
+        _ => return Err(Error::usage(format!("unknown hook `{hook}`"))),
+    };
+    match flags.given.first() {
+        Some((name, _)) => Err(Error::usage(format!("unknown flag `--{name}` of the hook `{hook}`"))),
+        None => Ok(command),
+    }
+}
+
+fn mode(text: Option<String>) -> Result<u32> {
+    let text = text.ok_or_else(|| Error::usage("the hook `chmod` needs --mode"))?;
+    match u32::from_str_radix(&text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(Error::usage(format!("`{text}` is not an octal file mode"))),
+    }
+}
+
+/// The flags of a hook that no one has asked for yet, in their order.
+struct Flags {
+    given: Vec<(String, String)>,
+    help: bool,
+}
+
+impl Flags {
+    /// Reads `--name value` and `--name=value`.
+    fn read(hook: &str, mut words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut flags = Self {
+            given: Vec::new(),
+            help: false,
+        };
+        while let Some(word) = words.next() {
+            if word == "--help" || word == "-h" {
+                flags.help = true;
+                continue;
+            }
+            let Some(flag) = word.strip_prefix("--") else {
+                return Err(Error::usage(format!("unknown argument `{word}` of the hook `{hook}`")));
+            };
+            let (name, value) = match flag.split_once('=') {
+                Some((name, value)) => (name.to_owned(), value.to_owned()),
+                None => match words.next() {
+                    Some(value) => (flag.to_owned(), value),
+                    None => return Err(Error::usage(format!("the flag `--{flag}` needs a value"))),
+                },
+            };
+            flags.given.push((name, value));
+        }
+        Ok(flags)
+    }
+
+    fn all(&mut self, name: &str) -> Vec<String> {
+        let mut values = Vec::new();
+        self.given.retain_mut(|(flag, value)| {
+            let other = flag != name;
+            if !other {
+                values.push(std::mem::take(value));
+            }
+            other
+        });
+        values
+    }
+
+    /// A flag that may be there once; an empty value is none.
+    fn one(&mut self, name: &str) -> Result<Option<String>> {
+        let mut values = self.all(name);
+        match values.len() {
+            0 | 1 => Ok(values.pop().filter(|value| !value.is_empty())),
+            _ => Err(Error::usage(format!("the flag `--{name}` is there twice"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command> {
+        let args = line.split_whitespace().map(OsString::from);
+        Arguments::parse(args).map(|arguments| arguments.command)
+    }
+
+    #[test]
+    fn the_vendors_arguments_are_understood() {
+        #[track_caller]
+        fn check(line: &str, expected: &Command) {
+            assert_eq!(parse(line).unwrap(), *expected);
+        }
+        check(
+            "nvidia-cdi-hook create-symlinks --link a::/b --link=c::/d",
+            &Command::CreateSymlinks {
+                links: vec!["a::/b".to_owned(), "c::/d".to_owned()],
+                spec: None,
+            },
+        );
+        check(
+            "nvidia-ctk hook update-ldcache --ldconfig-path /l --folder /a --folder /b --container-spec -",
+            &Command::UpdateLdcache {
+                ldconfig: "/l".into(),
+                folders: vec!["/a".to_owned(), "/b".to_owned()],
+                spec: None,
+            },
+        );
+        check(
+            "h --debug enable-cuda-compat --host-driver-version=550.1 --container-spec=/s",
+            &Command::EnableCudaCompat {
+                compat: Compat {
+                    host_driver_version: Some("550.1".to_owned()),
+                    host_cuda_version: None,
+                    container_root: "/usr/local/cuda/compat".into(),
+                },
+                spec: Some("/s".into()),
+            },
+        );
+        check(
+            "h chmod --mode 755 --path /dev/dri",
+            &Command::Chmod {
+                mode: 0o755,
+                paths: vec!["/dev/dri".into()],
+                spec: None,
+            },
+        );
+        check(
+            "h disable-device-node-modification",
+            &Command::DisableDeviceNodeModification { spec: None },
+        );
+        check(
+            "h update-application-profile",
+            &Command::UpdateApplicationProfile { spec: None },
+        );
+        check("h --help", &Command::Help);
+        check("h chmod --help", &Command::Help);
+    }
+
+    #[test]
+    fn whatever_else_is_refused_by_name() {
+        #[track_caller]
+        fn check(line: &str, expected: &str) {
+            let error = parse(line).unwrap_err();
+            assert!(error.is_usage());
+            assert_eq!(error.to_string(), expected);
+        }
+        check("h", "no hook named; see --help");
+        check("h make-coffee", "unknown hook `make-coffee`");
+        check("h --verbose create-symlinks", "unknown flag `--verbose`");
+        check(
+            "h create-symlinks --folder /a",
+            "unknown flag `--folder` of the hook `create-symlinks`",
+        );
+        check(
+            "h create-symlinks /a",
+            "unknown argument `/a` of the hook `create-symlinks`",
+        );
+        check("h create-symlinks --link", "the flag `--link` needs a value");
+        check(
+            "h update-ldcache --ldconfig-path a --ldconfig-path b",
+            "the flag `--ldconfig-path` is there twice",
+        );
+        check("h chmod --path /a", "the hook `chmod` needs --mode");
+        check("h chmod --mode 9 --path /a", "`9` is not an octal file mode");
+    }
+}

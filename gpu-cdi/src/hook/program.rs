@@ -1,0 +1,100 @@
+#![expect(
+    unsafe_code,
+    reason = "the environment is emptied, for which the standard library has only unsafe calls"
+)]
+
+use std::{
+    env,
+    error::Error as _,
+    ffi::OsString,
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use rustix::fs::Mode;
+
+use super::{Host, Report, Result, isolation, run};
+
+/// The hook program: [`run`] with the process's standard input, and what it reports on standard error.
+///
+/// Empties the environment, and sets folder (`/`) and umask (`022`): none of the three may come from an image.
+/// Warnings are always told, notes if `NVIDIA_CTK_DEBUG` is `true` or `--debug` is given; `--quiet` silences both.
+///
+/// Returns 0 if the hook did its work, 1 if it failed and 2 for bad usage. Fails in a process with other threads.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<_> = args.into_iter().collect();
+    let debug = env::var_os("NVIDIA_CTK_DEBUG").is_some_and(|value| value == "true" || value == "1");
+    let level = Level::of(&args, debug);
+    if let Err(error) = isolation::check_single_thread() {
+        return finish(Err(error), level);
+    }
+    for (name, _) in env::vars_os() {
+        // SAFETY: there is no other thread, as checked above, that could read or change the environment meanwhile.
+        unsafe { env::remove_var(name) };
+    }
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
+    let result = rustix::process::chdir("/").map_err(super::Error::io("go to `/`"));
+    let result = result.and_then(|()| run(&Host::default(), args, io::stdin().lock()));
+    finish(result, level)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Error,
+    Warning,
+    Note,
+}
+
+impl Level {
+    /// The flags that stand before the sub-command.
+    fn of(args: &[OsString], debug: bool) -> Self {
+        let flags = || {
+            args.iter()
+                .skip(1)
+                .take_while(|arg| arg.to_string_lossy().starts_with('-'))
+        };
+        let given = |names: &[&str]| flags().any(|arg| names.iter().any(|name| arg == name));
+        if given(&["--quiet"]) {
+            Self::Error
+        } else if debug || given(&["--debug", "-d"]) {
+            Self::Note
+        } else {
+            Self::Warning
+        }
+    }
+}
+
+fn finish(result: Result<Report>, level: Level) -> ExitCode {
+    let mut stderr = io::stderr().lock();
+    let mut tell = |line: &str| {
+        // Nobody is left to tell if this fails.
+        let _ = writeln!(stderr, "gpu-cdi-hook: {line}");
+    };
+    match result {
+        Ok(report) => {
+            if level >= Level::Warning {
+                report
+                    .warnings
+                    .iter()
+                    .for_each(|warning| tell(&format!("warning: {warning}")));
+            }
+            if level >= Level::Note {
+                report.notes.iter().for_each(|note| tell(note));
+            }
+            match report.output.map(|text| io::stdout().write_all(text.as_bytes())) {
+                Some(Err(_)) => ExitCode::from(1),
+                _ => ExitCode::SUCCESS,
+            }
+        }
+        Err(error) => {
+            let mut line = error.to_string();
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                line = format!("{line}: {error}");
+                cause = error.source();
+            }
+            tell(&line);
+            ExitCode::from(if error.is_usage() { 2 } else { 1 })
+        }
+    }
+}

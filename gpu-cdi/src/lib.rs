@@ -1,0 +1,72 @@
+//! CDI specs for NVIDIA GPUs.
+//!
+//! The Container Device Interface describes in a file what a container needs that gets a device. This crate makes these
+//! files for GPUs: [`DriverFiles::discover`] reads a driver root, and [`generate`] makes a [`Spec`] of it and of an
+//! [`Inventory`](gpu_core::Inventory), with no I/O of its own. The model is of use for any other device as well.
+//!
+//! # Example
+//!
+//! ```
+//! use gpu_cdi::{Format, Spec};
+//!
+//! let spec = Spec::from_text(
+//!     r#"{"cdiVersion": "0.3.0", "kind": "example.com/nic", "devices": [
+//!         {"name": "nic0", "containerEdits": {"deviceNodes": [{"path": "/dev/nic0"}]}}]}"#,
+//!     Format::Json,
+//! )?;
+//! spec.validate()?;
+//! assert_eq!(spec.required_version().as_str(), "0.3.0");
+//! # Ok::<(), gpu_cdi::Error>(())
+//! ```
+//!
+//! # Where things are
+//! - [`Spec`], [`Device`], [`ContainerEdits`]: the model; [`Spec::write`] puts one in place atomically
+//! - [`Kind`], [`DeviceName`], [`QualifiedName`], [`Version`]: names, checked when parsed
+//! - [`DriverFiles`], [`DiscoverConfig`]: what a driver root holds
+//! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
+//! - [`Error`]: why there is no spec; [`SkippedGpu`], [`FileProblem`]: what is missing from one that there is
+//!
+//! # Features
+//! Name | Adds | Default
+//! ---|---|---
+//! `hook` | `gpu_cdi::hook`: the programs that a spec has the runtime call | no
+//!
+//! # What this crate does not do
+//! It knows nothing of Kubernetes, does not call NVML and runs no async runtime. MIG devices are not described yet: a
+//! partitioned GPU is skipped, and named as such.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod elf;
+mod error;
+mod files;
+mod generate;
+#[cfg(feature = "hook")]
+#[cfg_attr(docsrs, doc(cfg(feature = "hook")))]
+pub mod hook;
+mod kind;
+mod pattern;
+mod root;
+mod spec;
+mod version;
+
+pub use crate::{
+    error::{Error, Result},
+    files::{
+        ConfigFile, DeviceFile, DeviceNumber, DeviceRule, DiscoverConfig, DriverFiles, FileProblem, FoundFile, Library,
+    },
+    generate::{
+        GenerateOptions, Generated, GpuId, HookName, NameStrategy, ParseHookNameError, ParseNameStrategyError,
+        SkipReason, SkippedGpu, generate,
+    },
+    kind::{DeviceName, Kind, ParseNameError, QualifiedName},
+    spec::{
+        ContainerEdits, Device, DeviceNode, Format, Hook, HookStage, IntelRdt, InvalidSpec, Mount, NetDevice, Spec,
+    },
+    version::{ParseVersionError, Version},
+};
+pub use gpu_core;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")] // the README's code is compiled and run
+struct Readme;

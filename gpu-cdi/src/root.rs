@@ -1,0 +1,321 @@
+//! A folder out of which no path leads.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Read as _},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat},
+    io::Errno,
+};
+
+/// Most symbolic links that one path may go through, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// A folder that takes the place of `/`: every path is resolved beneath it, links too.
+///
+/// An absolute link starts again at this folder and `..` stops at it, also while others rename and replace what is
+/// inside. The kernel does it (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6); where that call is missing or forbidden,
+/// [`Walk`] does it one component at a time.
+#[derive(Debug)]
+pub(crate) struct Root {
+    dir: OwnedFd,
+}
+
+impl Root {
+    /// Opens a folder of the process's own root; links in `path` are followed as usual.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let dir = rustix::fs::openat(
+            CWD,
+            path,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(Self { dir })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Opens what `path` leads to beneath this folder.
+    pub(crate) fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..16 {
+            match rustix::fs::openat2(&self.dir, relative(path), flags, mode, resolve) {
+                // Someone renamed a folder on the way: the kernel cannot tell whether it got out.
+                Err(Errno::AGAIN) => {}
+                // An old kernel, or a seccomp filter that does not know the call.
+                Err(Errno::NOSYS | Errno::PERM) => return self.walk_open(path, flags, mode),
+                answer => return Ok(answer?),
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Reads a regular file of at most `limit` bytes.
+    pub(crate) fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        // Not to be held up by a FIFO that stands where a file should.
+        let fd = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let mut content = Vec::new();
+        File::from(fd).take(limit + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > limit {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("longer than {limit} bytes"),
+            ));
+        }
+        Ok(content)
+    }
+
+    /// What a folder holds, sorted by name, without `.` and `..`.
+    pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::new(fd)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The status of what `path` leads to.
+    pub(crate) fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let fd = self.open_at(path, OFlags::PATH, Mode::empty())?;
+        Ok(rustix::fs::fstat(fd)?)
+    }
+
+    /// The status of `path` itself, also if it is a link.
+    pub(crate) fn lstat(&self, path: &Path) -> io::Result<Stat> {
+        let (parent, name) = self.parent(path)?;
+        Ok(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Where the link at `path` points, as written in it.
+    pub(crate) fn read_link(&self, path: &Path) -> io::Result<OsString> {
+        let (parent, name) = self.parent(path)?;
+        let target = rustix::fs::readlinkat(parent, name, Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    /// The folder that holds `path`, and the name in it.
+    pub(crate) fn parent<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+        let name = path
+            .file_name()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a name"))?;
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let fd = self.open_at(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        Ok((fd, name))
+    }
+
+    /// The path beneath this folder that is left when all links are followed.
+    pub(crate) fn resolve(&self, path: &Path) -> io::Result<Resolved> {
+        let walk = Walk::to(self.as_fd(), path)?;
+        Ok(Resolved {
+            path: walk.path(),
+            host_differs: walk.host_differs,
+        })
+    }
+
+    fn walk_open(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let walk = Walk::to(self.as_fd(), path)?;
+        match walk.steps.last() {
+            Some((_, name)) => {
+                let parent = walk
+                    .steps
+                    .iter()
+                    .rev()
+                    .nth(1)
+                    .map_or(self.as_fd(), |(fd, _)| fd.as_fd());
+                Ok(rustix::fs::openat(parent, name, flags | OFlags::NOFOLLOW, mode)?)
+            }
+            None => Ok(rustix::fs::openat(&self.dir, ".", flags, mode)?),
+        }
+    }
+}
+
+/// A path without links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    /// The path beneath the root, absolute.
+    pub(crate) path: PathBuf,
+    /// Whether the original path leads elsewhere if the root is a mere folder: a link on the way was absolute, or `..`
+    /// stopped at the root.
+    pub(crate) host_differs: bool,
+}
+
+/// A walk down from a root, one component at a time, that holds every folder on the way open.
+///
+/// `..` goes back to the folder that the walk came through, whatever has become of it, so nothing outside is reached.
+struct Walk {
+    steps: Vec<(OwnedFd, OsString)>,
+    host_differs: bool,
+}
+
+impl Walk {
+    fn to(root: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
+        let mut walk = Self {
+            steps: Vec::new(),
+            host_differs: false,
+        };
+        let mut todo: Vec<OsString> = components(path).rev().collect();
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            if name == ".." {
+                walk.host_differs |= walk.steps.pop().is_none();
+                continue;
+            }
+            let parent = walk.steps.last().map_or(root, |(fd, _)| fd.as_fd());
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(parent, &name, flags, Mode::empty())?;
+            if FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) != FileType::Symlink {
+                walk.steps.push((fd, name));
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Errno::LOOP.into());
+            }
+            let target = PathBuf::from(OsString::from_vec(
+                rustix::fs::readlinkat(&fd, "", Vec::new())?.into_bytes(),
+            ));
+            if target.is_absolute() {
+                walk.host_differs = true;
+                walk.steps.clear();
+            }
+            todo.extend(components(&target).rev());
+        }
+        Ok(walk)
+    }
+
+    fn path(&self) -> PathBuf {
+        let mut path = PathBuf::from("/");
+        path.extend(self.steps.iter().map(|(_, name)| name));
+        path
+    }
+}
+
+/// The names and `..` of a path, without its root and `.`.
+fn components(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+/// `path` without its leading slash, and `.` if nothing is left: what a call relative to a folder takes.
+pub(crate) fn relative(path: &Path) -> &Path {
+    let bytes = path.as_os_str().as_bytes();
+    let start = bytes.iter().position(|&b| b != b'/').unwrap_or(bytes.len());
+    match &bytes[start..] {
+        [] => Path::new("."),
+        rest => Path::new(OsStr::from_bytes(rest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    /// A root `in` beside a file `secret` that no path in it may reach.
+    fn tree() -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        let inside = dir.path().join("in");
+        fs::create_dir_all(inside.join("a/b")).unwrap();
+        fs::write(dir.path().join("secret"), "secret").unwrap();
+        fs::write(inside.join("a/file"), "file").unwrap();
+        symlink("a/file", inside.join("relative")).unwrap();
+        symlink("/a/file", inside.join("absolute")).unwrap();
+        symlink("../../../../a/file", inside.join("a/b/up")).unwrap();
+        symlink("../secret", inside.join("escape")).unwrap();
+        symlink(dir.path().join("secret"), inside.join("escape-absolute")).unwrap();
+        symlink("loop", inside.join("loop")).unwrap();
+        symlink("/", inside.join("root")).unwrap();
+        let root = Root::open(&inside).unwrap();
+        (dir, root)
+    }
+
+    #[test]
+    fn both_ways_of_opening_stay_beneath_the_root() {
+        #[track_caller]
+        fn check(root: &Root, path: &str, expected: Option<&str>) {
+            let path = Path::new(path);
+            let read = |fd: io::Result<OwnedFd>| {
+                let mut text = String::new();
+                File::from(fd.ok()?).read_to_string(&mut text).ok().map(|_| text)
+            };
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let kernel = read(root.open_at(path, flags, Mode::empty()));
+            let walk = read(root.walk_open(path, flags, Mode::empty()));
+            assert_eq!(
+                (kernel.as_deref(), walk.as_deref()),
+                (expected, expected),
+                "{}",
+                path.display()
+            );
+        }
+        let (_dir, root) = tree();
+        check(&root, "/a/file", Some("file"));
+        check(&root, "a/./file", Some("file"));
+        check(&root, "/relative", Some("file"));
+        check(&root, "/absolute", Some("file"));
+        check(&root, "/a/b/up", Some("file"));
+        check(&root, "/root/root/a/file", Some("file"));
+        check(&root, "/../../a/file", Some("file"));
+        check(&root, "/../secret", None);
+        check(&root, "/escape", None);
+        check(&root, "/escape-absolute", None);
+        check(&root, "/loop", None);
+        check(&root, "/nothing", None);
+    }
+
+    #[test]
+    fn resolving_tells_whether_the_host_would_end_elsewhere() {
+        #[track_caller]
+        fn check(root: &Root, path: &str, expected: &str, host_differs: bool) {
+            let resolved = root.resolve(Path::new(path)).unwrap();
+            assert_eq!(
+                (resolved.path.to_str().unwrap(), resolved.host_differs),
+                (expected, host_differs)
+            );
+        }
+        let (_dir, root) = tree();
+        check(&root, "/relative", "/a/file", false);
+        check(&root, "/a/b/../file", "/a/file", false);
+        check(&root, "/absolute", "/a/file", true);
+        check(&root, "/a/b/up", "/a/file", true);
+        check(&root, "/", "/", false);
+    }
+
+    #[test]
+    fn reading_stops_at_the_limit_and_at_what_is_no_file() {
+        let (_dir, root) = tree();
+        assert_eq!(root.read(Path::new("/a/file"), 4).unwrap(), b"file");
+        assert_eq!(
+            root.read(Path::new("/a/file"), 3).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
+        assert_eq!(
+            root.read(Path::new("/a"), 4).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+    }
+}

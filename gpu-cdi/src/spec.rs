@@ -1,0 +1,54 @@
+//! The CDI spec as a value, with the keys and the order of its wire format.
+
+mod edits;
+mod format;
+mod required_version;
+mod validate;
+mod write;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    edits::{ContainerEdits, DeviceNode, Hook, HookStage, IntelRdt, Mount, NetDevice},
+    format::Format,
+    validate::InvalidSpec,
+};
+use crate::{DeviceName, Kind, Version};
+
+/// A CDI spec: devices of one kind, and what a container needs that gets one.
+///
+/// The layout is that of CDI 1.1.0; reading refuses unknown keys, as the CDI library does. A value can be built freely
+/// and is checked by [`validate`](Self::validate), which [`write`](Self::write) calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Spec {
+    /// The version that a reader needs; see [`required_version`](Self::required_version).
+    pub cdi_version: Version,
+    /// What the devices are.
+    pub kind: Kind,
+    /// Free notes; CDI 0.6.0.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// The devices; at least one, each name once.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// What every container gets that gets any of the devices.
+    #[serde(default)]
+    pub container_edits: ContainerEdits,
+}
+
+/// A device that a container can ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Device {
+    /// Its name within the kind.
+    pub name: DeviceName,
+    /// Free notes; CDI 0.6.0.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// What the container gets; not empty.
+    #[serde(default)]
+    pub container_edits: ContainerEdits,
+}

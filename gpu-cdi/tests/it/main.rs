@@ -1,0 +1,9 @@
+//! The crate from outside: driver roots that exist on disk, and records of the vendor's programs.
+
+mod discover;
+mod driver_root;
+mod elf;
+mod generate;
+mod hook;
+mod upstream;
+mod write;

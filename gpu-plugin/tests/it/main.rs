@@ -1,0 +1,4 @@
+//! The whole crate, in front of a kubelet double.
+
+mod life;
+mod recorded;
