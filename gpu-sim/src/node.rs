@@ -142,7 +142,8 @@ impl Node {
 
     /// Lets a GPU fall off the bus: it stays counted, and every call for it answers `GPU_IS_LOST`.
     ///
-    /// No event is reported; for what a driver logs at this point, also inject Xid 79.
+    /// No event is reported, and who waits for events goes on waiting; for what a driver reports at this point, also
+    /// inject Xid 79.
     ///
     /// # Errors
     /// Where there is no such GPU, or the state cannot be written.

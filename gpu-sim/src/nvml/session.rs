@@ -19,6 +19,8 @@ use crate::{Board, Driver, GpuEntry, NodeFile, board, driver, state::State};
 pub(super) struct Session {
     /// How many initialisations have not been shut down.
     references: usize,
+    /// The process that initialised: one forked from it has to do so itself (measured).
+    process: u32,
     pub(super) node: NodeFile,
     pub(super) driver: &'static Driver,
     /// None in a container that got only the library: then nothing ever happens to the node.
@@ -43,8 +45,11 @@ unsafe impl Send for Gpu {}
 
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 
+/// The session, if this process has one.
 fn lock() -> MutexGuard<'static, Option<Session>> {
-    SESSION.lock().unwrap_or_else(PoisonError::into_inner)
+    let mut session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
+    session.take_if(|session| session.process != std::process::id());
+    session
 }
 
 /// Answers within a session, or that there is none.
@@ -132,6 +137,7 @@ impl Session {
         }
         Ok(Self {
             references: 1,
+            process: std::process::id(),
             node,
             driver,
             state,

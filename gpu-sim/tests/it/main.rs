@@ -1,5 +1,6 @@
 //! What programs see of a simulated node: everything here goes through the C ABI of a node's own library.
 
+mod abi;
 mod command;
 mod container;
 mod driver_root;

@@ -1,6 +1,9 @@
 use std::{collections::BTreeSet, fs};
 
-use object::{Object as _, ObjectSymbol as _, read::elf::ElfFile64};
+use object::{
+    Object as _, ObjectSymbol as _,
+    read::elf::{Dyn as _, ElfFile64, FileHeader as _},
+};
 
 /// Names in the library's dynamic symbol table that it defines itself.
 fn exported() -> BTreeSet<String> {
@@ -17,6 +20,26 @@ fn exported() -> BTreeSet<String> {
 fn every_listed_function_is_exported_and_nothing_else() {
     let listed: BTreeSet<String> = include_str!("../../nvml.symbols").lines().map(str::to_owned).collect();
     assert_eq!(exported(), listed);
+}
+
+/// Images may have nothing else, and what the driver brings needs nothing else. It takes a compiler with a static unwinder
+/// (`libgcc_eh.a`), as GCC is.
+#[test]
+fn the_library_and_nvidia_smi_need_libc_alone() {
+    for path in [gpu_sim::library().unwrap(), env!("CARGO_BIN_EXE_nvidia-smi").into()] {
+        let bytes = fs::read(&path).unwrap();
+        let file = ElfFile64::<object::LittleEndian>::parse(&*bytes).unwrap();
+        let sections = file.elf_header().sections(file.endian(), &*bytes).unwrap();
+        let (entries, link) = sections.dynamic(file.endian(), &*bytes).unwrap().unwrap();
+        let strings = sections.strings(file.endian(), &*bytes, link).unwrap();
+        let needed: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.tag(file.endian()) == object::elf::DT_NEEDED)
+            .map(|entry| String::from_utf8_lossy(entry.string(file.endian(), strings).unwrap()))
+            .filter(|name| !name.starts_with("libc.so.") && !name.starts_with("ld-linux"))
+            .collect();
+        assert!(needed.is_empty(), "{}: {needed:?}", path.display());
+    }
 }
 
 /// The names that nvml-wrapper-sys binds stand in its source as `.get(b"name\0")`.
