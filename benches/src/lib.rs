@@ -1,0 +1,1 @@
+//! Nothing but a home for the benches: `cargo bench -p gpu-benches`.
