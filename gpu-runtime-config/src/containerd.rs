@@ -17,7 +17,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    edit::{Format, Op, edit},
+    edit::{Format, Op, edit, edit_and_parse},
     error::{Error, Result},
     plan::{Draft, Notice, Plan, Snapshot, draft, plan},
     receipt::{Receipt, drafts},
@@ -233,11 +233,10 @@ impl Job<'_> {
             return Ok(Texts::default());
         };
         let text = self.versioned_main()?;
-        let text = match Value::nested(&["plugins", main.cri_name()], Value::Table(missing)) {
-            Value::Table(plugins) => edit(Format::Toml, &main.path, &text, &[Op::Merge(plugins)])?,
-            _ => text,
-        };
-        let edited = ConfigFile::read(&main.path, &text, self.daemon)?;
+        let cri = Table::from([(main.cri_name().to_owned(), Value::Table(missing))]);
+        let plugins = Op::Merge(Table::from([("plugins".to_owned(), Value::Table(cri))]));
+        let (text, value) = edit_and_parse(Format::Toml, &main.path, &text, &[plugins])?;
+        let edited = ConfigFile { value, ..main.clone() };
         self.check_effect(&desired, &self.in_order(&edited, foreign), &main.path)?;
         Ok(Texts {
             main: Some(text),
@@ -273,6 +272,7 @@ impl Job<'_> {
         };
         let drop_in = drop_in::text(main.version, main.cri_name(), &cri);
         let mut edited = None;
+        let mut main_after = main.clone();
         if imports::matching(main, self.drop_in).is_none() {
             if placement == Placement::DropInOnly {
                 let (path, drop_in) = (main.path.clone(), self.drop_in.to_owned());
@@ -281,13 +281,11 @@ impl Job<'_> {
                     return Err(Error::NotImported { path, drop_in });
                 }
             } else {
-                edited = Some(self.import_drop_in()?);
+                let (text, value) = self.import_drop_in()?;
+                main_after.value = value;
+                edited = Some(text);
             }
         }
-        let main_after = match &edited {
-            Some(text) => ConfigFile::read(&main.path, text, self.daemon)?,
-            None => main.clone(),
-        };
         let ours = ConfigFile::read(self.drop_in, &drop_in, self.daemon)?;
         self.check_effect(&desired, &self.in_order(&main_after, Some(&ours)), self.drop_in)?;
         Ok(Texts {
@@ -296,12 +294,12 @@ impl Job<'_> {
         })
     }
 
-    fn import_drop_in(&self) -> Result<String> {
+    fn import_drop_in(&self) -> Result<(String, Value)> {
         let import = Op::Append(
             vec!["imports".to_owned()],
             vec![Value::string(imports::pattern(self.drop_in))],
         );
-        edit(Format::Toml, &self.main.file.path, &self.versioned_main()?, &[import])
+        edit_and_parse(Format::Toml, &self.main.file.path, &self.versioned_main()?, &[import])
     }
 
     /// The main file's text, which gets a version if it holds nothing.

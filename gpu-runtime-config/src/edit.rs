@@ -43,6 +43,11 @@ pub(crate) fn parse(format: Format, path: &Path, text: &str) -> Result<Value> {
 /// # Errors
 /// [`Error::Syntax`] and the like on a text that cannot be read; [`Error::Unfaithful`] if the check fails.
 pub(crate) fn edit(format: Format, path: &Path, text: &str, ops: &[Op]) -> Result<String> {
+    edit_and_parse(format, path, text, ops).map(|(text, _)| text)
+}
+
+/// As [`edit`], with what the new text means.
+pub(crate) fn edit_and_parse(format: Format, path: &Path, text: &str, ops: &[Op]) -> Result<(String, Value)> {
     let (mut expected, result) = match format {
         Format::Toml => {
             let document = TomlText::parse(path, text)?;
@@ -63,7 +68,7 @@ pub(crate) fn edit(format: Format, path: &Path, text: &str, ops: &[Op]) -> Resul
     let found = parse(format, path, &result).map_err(|error| unfaithful(error.to_string()))?;
     match first_difference(&expected, &found, &mut Vec::new()) {
         Some(key) => Err(unfaithful(key)),
-        None => Ok(result),
+        None => Ok((result, found)),
     }
 }
 
@@ -107,15 +112,14 @@ fn first_difference(expected: &Value, found: &Value, path: &mut Vec<String>) -> 
         return (expected != found).then(|| path.join("."));
     };
     let empty = Value::Table(Table::new());
-    expected.keys().chain(found.keys()).find_map(|key| {
+    let only_found = found.keys().filter(|key| !expected.contains_key(*key));
+    expected.keys().chain(only_found).find_map(|key| {
         path.push(key.clone());
-        let or_empty = |value: Option<&Value>, other: Option<&Value>| match (value, other) {
-            (None, Some(Value::Table(_))) => Some(empty.clone()),
-            (value, _) => value.cloned(),
-        };
-        let (left, right) = (expected.get(key), found.get(key));
-        let difference = match (or_empty(left, right), or_empty(right, left)) {
-            (Some(left), Some(right)) => first_difference(&left, &right, path),
+        // A table on one side and nothing on the other: every key of it differs, if it has any.
+        let difference = match (expected.get(key), found.get(key)) {
+            (Some(left), Some(right)) => first_difference(left, right, path),
+            (Some(left @ Value::Table(_)), None) => first_difference(left, &empty, path),
+            (None, Some(right @ Value::Table(_))) => first_difference(&empty, right, path),
             _ => Some(path.join(".")),
         };
         path.pop();

@@ -65,10 +65,12 @@ impl<'a> JsonText<'a> {
     pub(crate) fn edit(&self, ops: &[Op]) -> Result<String> {
         let mut additions = Value::Table(Table::new());
         let mut splices = Vec::new();
+        let mut removed: Vec<&[String]> = Vec::new();
         for op in ops {
             match op {
                 Op::Merge(table) => additions.overlay(&Value::Table(table.clone())),
-                Op::Remove(path) => self.remove(path, &mut splices),
+                Op::Remove(path) if path.is_empty() => {}
+                Op::Remove(path) => removed.push(path),
                 Op::Append(path, values) => {
                     let mut list = match self.find(path).map(|node| node.value(self.text)) {
                         Some(Value::Array(list)) => list,
@@ -80,6 +82,9 @@ impl<'a> JsonText<'a> {
                 }
                 Op::Take(path, values) => self.take(path, values, &mut splices),
             }
+        }
+        if let Some(root) = &self.root {
+            remove(root, &removed, &mut splices);
         }
         let Value::Table(additions) = additions else {
             return Ok(self.text.to_owned());
@@ -173,21 +178,6 @@ impl<'a> JsonText<'a> {
         splices.push(Splice::insert(last.value.span.end, added.concat()));
     }
 
-    fn remove(&self, path: &[String], splices: &mut Vec<Splice>) {
-        let Some((last, parents)) = path.split_last() else {
-            return;
-        };
-        if let Some(parent) = self.find(parents)
-            && let Kind::Object(members) = &parent.kind
-        {
-            let items: Vec<_> = members
-                .iter()
-                .map(|member| (member.key.start..member.value.span.end, member.name == *last))
-                .collect();
-            remove_items(&parent.span, &items, splices);
-        }
-    }
-
     fn take(&self, path: &[String], values: &[Value], splices: &mut Vec<Splice>) {
         if let Some(list) = self.find(path)
             && let Kind::Array(items) = &list.kind
@@ -251,6 +241,27 @@ impl<'a> JsonText<'a> {
 
 /// What the vendor's tools write.
 const DEFAULT_INDENT: &str = "    ";
+
+/// Takes away what is at these paths, all at once because they share commas.
+fn remove(node: &Node, paths: &[&[String]], splices: &mut Vec<Splice>) {
+    let Kind::Object(members) = &node.kind else { return };
+    let mut items = Vec::new();
+    for member in members {
+        let below: Vec<&[String]> = paths
+            .iter()
+            .filter(|path| path.first() == Some(&member.name))
+            .map(|path| &path[1..])
+            .collect();
+        let gone = below.iter().any(|path| path.is_empty());
+        if !gone {
+            remove(&member.value, &below, splices);
+        }
+        items.push((member.key.start..member.value.span.end, gone));
+    }
+    if items.iter().any(|(_, gone)| *gone) {
+        remove_items(&node.span, &items, splices);
+    }
+}
 
 fn remove_items(list: &Range<usize>, items: &[(Range<usize>, bool)], splices: &mut Vec<Splice>) {
     let Some(last_kept) = items.iter().rposition(|(_, gone)| !gone) else {

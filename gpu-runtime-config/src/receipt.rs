@@ -201,6 +201,17 @@ impl Undo<'_> {
                 self.table(before, after, current, path);
             }
             (None, after, current) if after == current => self.ops.push(Op::Remove(path.clone())),
+            // Element by element, so that the comments between them stay.
+            (before, Value::Array(after), Value::Array(current)) => {
+                let is_new = before.is_none();
+                let before = before.and_then(Value::as_array).unwrap_or_default();
+                let ours: Vec<Value> = after.iter().filter(|item| !before.contains(item)).cloned().collect();
+                if is_new && current.iter().all(|item| ours.contains(item)) {
+                    self.ops.push(Op::Remove(path.clone()));
+                } else {
+                    self.ops.push(Op::Take(path.clone(), ours));
+                }
+            }
             (Some(before), after, current) if after == current => {
                 let keys: Vec<&str> = path.iter().map(String::as_str).collect();
                 if let Value::Table(table) = Value::nested(&keys, before.clone()) {
@@ -211,15 +222,6 @@ impl Undo<'_> {
             (None, Value::Table(_), Value::Table(_)) if is_runtime(path) => self.ops.push(Op::Remove(path.clone())),
             (None, Value::Table(_), Value::Table(_)) => {
                 self.table(&Value::Table(Table::new()), after, current, path);
-            }
-            (before, Value::Array(after), Value::Array(current)) => {
-                let before = before.and_then(Value::as_array).unwrap_or_default();
-                let ours: Vec<Value> = after.iter().filter(|item| !before.contains(item)).cloned().collect();
-                if before.is_empty() && current.iter().all(|item| ours.contains(item)) {
-                    self.ops.push(Op::Remove(path.clone()));
-                } else {
-                    self.ops.push(Op::Take(path.clone(), ours));
-                }
             }
             _ => self.notices.push(Notice::ChangedSince {
                 path: self.file.to_owned(),

@@ -3,7 +3,7 @@
 //! `toml_edit`'s own writer would normalise what it rewrites (CRLF, a missing last line ending, a byte order mark), so
 //! it serves here as the parser that knows where things are.
 
-use std::{ops::Range, path::Path};
+use std::{cell::OnceCell, ops::Range, path::Path};
 
 use toml_edit::{Document, InlineTable, Item, Table as TomlTable, TableLike, Value as TomlValue};
 
@@ -29,6 +29,8 @@ pub(crate) struct TomlText<'a> {
     document: Document<&'a str>,
     /// In the order of the text; the first is the root, before any header.
     sections: Vec<Section>,
+    /// How the text indents, found when it is asked for.
+    style: OnceCell<write::Indent>,
 }
 
 impl<'a> TomlText<'a> {
@@ -51,6 +53,7 @@ impl<'a> TomlText<'a> {
             text,
             document,
             sections,
+            style: OnceCell::new(),
         })
     }
 
@@ -79,10 +82,11 @@ impl<'a> TomlText<'a> {
     pub(crate) fn edit(&self, ops: &[Op]) -> Result<String> {
         let mut additions = Value::Table(Table::new());
         let mut splices = Vec::new();
+        let mut removed: Vec<&[String]> = Vec::new();
         for op in ops {
             match op {
                 Op::Merge(table) => additions.overlay(&Value::Table(table.clone())),
-                Op::Remove(path) => self.remove(path, &mut splices),
+                Op::Remove(path) => removed.push(path),
                 Op::Append(path, values) => {
                     if let Some(array) = self.array(path)? {
                         list::append(self.text, array, values, &mut splices);
@@ -98,6 +102,7 @@ impl<'a> TomlText<'a> {
                 }
             }
         }
+        self.remove_all(&removed, &mut splices);
         if let Value::Table(additions) = &additions {
             self.add(additions, &mut splices)?;
         }

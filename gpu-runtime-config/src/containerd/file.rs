@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::Version;
 use crate::{
-    error::{Error, Result},
+    error::{Error, Position, Result},
+    splice::BOM,
     toml_text::TomlText,
     value::Value,
 };
@@ -23,6 +24,15 @@ pub(super) struct ConfigFile {
 impl ConfigFile {
     /// Reads a file and refuses one that this crate, the daemon or the CRI plugin cannot use.
     pub(super) fn read(path: &Path, text: &str, daemon: Option<Version>) -> Result<ConfigFile> {
+        // Seen with 2.3.7, which ends with an error; 1.6.20 reads it.
+        if text.starts_with(BOM) && daemon.is_some_and(Version::merges_deeply) {
+            return Err(Error::Syntax {
+                path: path.to_owned(),
+                position: Position { line: 1, column: 1 },
+                format: "TOML",
+                message: "containerd 2 does not read a byte order mark".to_owned(),
+            });
+        }
         let toml = TomlText::parse(path, text)?;
         let value = Value::Table(toml.to_table());
         let version = version(path, &toml, &value)?;
@@ -86,7 +96,7 @@ fn version(path: &Path, toml: &TomlText<'_>, value: &Value) -> Result<u32> {
     }
 }
 
-fn wrong_version(path: &Path, position: crate::Position, found: &'static str) -> Error {
+fn wrong_version(path: &Path, position: Position, found: &'static str) -> Error {
     Error::WrongType {
         path: path.to_owned(),
         position,

@@ -497,3 +497,11 @@ fn a_later_import_that_wins_is_named() {
         "`containerd.default_runtime_name` would not take effect: `/etc/containerd/conf.d/99-z.toml` is merged later and sets it otherwise",
     );
 }
+
+#[test]
+fn a_byte_order_mark_is_for_containerd_1_only() {
+    let files = files(Some("\u{feff}version = 2\n"));
+    let expected = "`/etc/containerd/config.toml:1:1` is not valid TOML: containerd 2 does not read a byte order mark";
+    refuse(&files, "2.3", Placement::Auto, &nvidia(), expected);
+    assert!(configure(&files, Some(daemon("1.6")), Placement::Auto, &nvidia(), None).is_ok());
+}

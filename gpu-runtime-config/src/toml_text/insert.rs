@@ -1,5 +1,7 @@
 //! Where new keys and tables go: beside their siblings, in the way the file writes those.
 
+use std::collections::HashMap;
+
 use toml_edit::{InlineTable, Item, Table as TomlTable, TableLike, Value as TomlValue};
 
 use super::{
@@ -294,15 +296,22 @@ impl<'a> TomlText<'a> {
 
     /// How far the file indents keys below headers and headers below headers, judged by the first that shows it.
     fn style(&self) -> Indent {
+        self.style.get_or_init(|| self.find_style()).clone()
+    }
+
+    fn find_style(&self) -> Indent {
         let headers = || self.sections.iter().filter(|section| !section.is_root());
         let of = |offset: usize| indent(self.text, offset);
         let keys = headers().find_map(|section| {
             let keys = section.keys.as_ref()?;
             of(keys.start).strip_prefix(of(section.header.start)).map(str::to_owned)
         });
+        let by_path: HashMap<&[String], &Section> =
+            headers().map(|section| (section.path.as_slice(), section)).collect();
         let nested = headers().find_map(|section| {
-            let is_above = |other: &&Section| section.path.starts_with(&other.path) && other.path != section.path;
-            let above = headers().filter(is_above).max_by_key(|other| other.path.len())?;
+            let above = (1..section.path.len())
+                .rev()
+                .find_map(|depth| by_path.get(&section.path[..depth]))?;
             of(section.header.start)
                 .strip_prefix(of(above.header.start))
                 .map(str::to_owned)

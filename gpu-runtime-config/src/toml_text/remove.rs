@@ -1,5 +1,7 @@
 //! Taking keys and tables away.
 
+use std::{collections::BTreeMap, ops::Range};
+
 use toml_edit::{InlineTable, Item, TableLike, Value as TomlValue};
 
 use super::{
@@ -8,9 +10,23 @@ use super::{
 };
 use crate::splice::{Splice, line_end, line_start, next_line};
 
+/// The inline tables that lose members, by where they begin, and those members.
+type Losses<'t> = BTreeMap<usize, (&'t InlineTable, Vec<Range<usize>>)>;
+
 impl TomlText<'_> {
-    /// Removes what is at `path`; nothing if that is nothing. A comment behind a key stays, one inside a table goes with it.
-    pub(super) fn remove(&self, path: &[String], splices: &mut Vec<Splice>) {
+    /// Removes what is at these paths. A comment behind a key stays, one inside a table goes with it.
+    pub(super) fn remove_all(&self, paths: &[&[String]], splices: &mut Vec<Splice>) {
+        let mut losses = Losses::new();
+        for path in paths {
+            self.remove(path, &mut losses, splices);
+        }
+        // All at once because they share commas.
+        for (table, gone) in losses.values() {
+            self.remove_members(table, gone, splices);
+        }
+    }
+
+    fn remove<'t>(&'t self, path: &[String], losses: &mut Losses<'t>, splices: &mut Vec<Splice>) {
         let Some((last, parents)) = path.split_last() else {
             return;
         };
@@ -20,7 +36,7 @@ impl TomlText<'_> {
             match parent.get(key) {
                 Some(Item::Table(table)) => parent = table,
                 Some(Item::Value(TomlValue::InlineTable(table))) => {
-                    // Commas are between the members of the outermost table that is not dotted.
+                    // Commas are between the members of the last table that is not dotted.
                     inline = if table.is_dotted() && inline.is_some() {
                         inline
                     } else {
@@ -31,50 +47,46 @@ impl TomlText<'_> {
                 _ => return,
             }
         }
-        match (inline, parent.get(last)) {
-            (_, None | Some(Item::None)) => {}
-            (Some(table), Some(item)) => {
-                let gone = match item {
-                    Item::Value(TomlValue::InlineTable(inner)) if inner.is_dotted() => leaves(inner),
-                    Item::Value(value) => {
-                        let spans = key_span(parent, last).zip(value.span());
-                        spans.map(|(key, value)| key.start..value.end).into_iter().collect()
-                    }
-                    _ => vec![],
-                };
-                let Some(span) = table.span() else { return };
-                let mut members = leaves(table);
-                members.sort_by_key(|member| member.start);
-                let mut begin = span.start + 1;
-                let members: Vec<_> = members
-                    .into_iter()
-                    .map(|member| {
-                        // A dotted member begins before its last key.
-                        let start = self.skip_separators(begin, member.start);
-                        begin = member.end;
-                        (start..member.end, gone.contains(&member))
-                    })
-                    .collect();
-                list::remove(self.text, span.start + 1..span.end - 1, &members, splices);
+        let Some(item) = parent.get(last) else { return };
+        let spans = match item {
+            Item::Table(table) if table.is_dotted() => leaves(table),
+            Item::Value(TomlValue::InlineTable(inner)) if inner.is_dotted() => leaves(inner),
+            Item::Value(value) => {
+                let spans = key_span(parent, last).zip(value.span());
+                spans.map(|(key, value)| key.start..value.end).into_iter().collect()
             }
-            (None, Some(Item::Value(value))) => {
-                if let (Some(key), Some(value)) = (key_span(parent, last), value.span()) {
-                    self.remove_line(key.start, value.end, splices);
-                }
-            }
-            (None, Some(item)) => {
-                if let Item::Table(table) = item
-                    && table.is_dotted()
-                {
-                    for leaf in leaves(table) {
-                        self.remove_line(leaf.start, leaf.end, splices);
-                    }
-                }
-                for section in self.sections.iter().filter(|section| section.path.starts_with(path)) {
-                    self.remove_section(section, splices);
-                }
+            _ => vec![],
+        };
+        if let Some(table) = inline {
+            let start = table.span().map_or(0, |span| span.start);
+            losses.entry(start).or_insert((table, vec![])).1.extend(spans);
+            return;
+        }
+        for span in spans {
+            self.remove_line(span.start, span.end, splices);
+        }
+        if !item.is_value() {
+            for section in self.sections.iter().filter(|section| section.path.starts_with(path)) {
+                self.remove_section(section, splices);
             }
         }
+    }
+
+    fn remove_members(&self, table: &InlineTable, gone: &[Range<usize>], splices: &mut Vec<Splice>) {
+        let Some(span) = table.span() else { return };
+        let mut members = leaves(table);
+        members.sort_by_key(|member| member.start);
+        let mut begin = span.start + 1;
+        let members: Vec<_> = members
+            .into_iter()
+            .map(|member| {
+                // A dotted member begins before its last key.
+                let start = self.skip_separators(begin, member.start);
+                begin = member.end;
+                (start..member.end, gone.contains(&member))
+            })
+            .collect();
+        list::remove(self.text, span.start + 1..span.end - 1, &members, splices);
     }
 
     /// The first place from `at` that is not white space, a comma or a comment.
