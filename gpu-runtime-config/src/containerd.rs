@@ -37,7 +37,7 @@ pub use imports::imports;
 #[cfg(feature = "apply")]
 pub(crate) use imports::name_matches;
 use merged::{Merged, merge};
-pub use version::Version;
+pub use version::{ParseVersionError, Version};
 
 /// The files of one containerd, as found on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]

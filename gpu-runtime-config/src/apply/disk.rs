@@ -2,10 +2,11 @@
 #![expect(clippy::disallowed_methods, reason = "this is where the files of a node are written")]
 
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{ErrorKind, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use super::Error;
@@ -115,30 +116,41 @@ fn copy_label(from: &Path, to: &File) {
     }
 }
 
-/// Where a path of the host is from here, symbolic links of the file itself followed below the root.
+/// Where a path of the host is from here. Symbolic links are followed as on the host: below the root, never out of it.
+///
+/// `/var/run` is a link to `/run` on most hosts, which would otherwise lead to the `/run` of a container.
 pub(super) fn resolve(root: &Path, path: &Path) -> Result<PathBuf, Error> {
-    let mut path = path.to_owned();
-    for _ in 0..40 {
-        let here = below(root, &path);
-        match fs::read_link(&here) {
-            Ok(target) => path = path.parent().unwrap_or(Path::new("/")).join(target),
-            Err(_) => return Ok(here),
+    let mut here = Vec::new();
+    let mut rest: Vec<OsString> = names(path).rev().collect();
+    let mut links = 0;
+    while let Some(name) = rest.pop() {
+        if name == ".." {
+            here.pop();
+            continue;
         }
+        here.push(name);
+        let Ok(target) = fs::read_link(root.join(here.iter().collect::<PathBuf>())) else {
+            continue;
+        };
+        links += 1;
+        if links > 40 {
+            return Err(Error::io("follow the links of", path)(ErrorKind::InvalidInput.into()));
+        }
+        if target.is_absolute() {
+            here.clear();
+        } else {
+            here.pop();
+        }
+        rest.extend(names(&target).rev());
     }
-    Err(Error::io("follow the links of", &path)(std::io::Error::from(
-        ErrorKind::InvalidInput,
-    )))
+    Ok(root.join(here.iter().collect::<PathBuf>()))
 }
 
-/// A host path below the root, without leaving it by `..`.
-pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
-    let mut inside: Vec<&std::ffi::OsStr> = Vec::new();
-    for component in path.components() {
-        match component {
-            std::path::Component::Normal(name) => inside.push(name),
-            std::path::Component::ParentDir => drop(inside.pop()),
-            _ => {}
-        }
-    }
-    inside.iter().fold(root.to_owned(), |path, name| path.join(name))
+/// The names of a path, `..` among them.
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
 }

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Apply, Error, disk::below};
+use super::{Apply, Error, disk::resolve};
 
 /// How an engine is made to read its files again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,8 @@ fn systemctl(root: &Path, arguments: &[&str]) -> Result<(), String> {
 
 /// The process that listens on a socket; `None` if it is in a process namespace that is not visible from here.
 fn peer(root: &Path, socket: &Path) -> Result<Option<Pid>, String> {
-    let stream = UnixStream::connect(below(root, socket)).map_err(|error| error.to_string())?;
+    let path = resolve(root, socket).map_err(|error| error.to_string())?;
+    let stream = UnixStream::connect(path).map_err(|error| error.to_string())?;
     let credentials = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| error.to_string())?;
     Ok(Some(credentials.pid).filter(|pid| pid.as_raw_nonzero().get() > 0))
 }

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Error,
-    disk::{self, below},
+    disk::{self, resolve},
 };
 use crate::{containerd, crio, plan::Snapshot, receipt::Receipt};
 
@@ -102,7 +102,7 @@ pub fn read_crio(
     let mut dropped_in = Vec::new();
     for path in matches(host_root, &folder.join("*"))? {
         // CRI-O goes into sub-folders too, which nobody uses: its own documentation knows files only.
-        if below(host_root, &path).is_file() {
+        if resolve(host_root, &path)?.is_file() {
             dropped_in.push(read_file(host_root, &path)?);
         }
     }
@@ -154,12 +154,13 @@ fn matches(host_root: &Path, pattern: &Path) -> Result<Vec<PathBuf>, Error> {
         found = deeper;
     }
     found.sort();
-    found.retain(|path| below(host_root, path).exists());
+    let exists = |path: &PathBuf| resolve(host_root, path).is_ok_and(|path| path.exists());
+    found.retain(exists);
     Ok(found)
 }
 
 fn list(host_root: &Path, folder: &Path) -> Result<Vec<std::ffi::OsString>, Error> {
-    let entries = match fs::read_dir(below(host_root, folder)) {
+    let entries = match fs::read_dir(resolve(host_root, folder)?) {
         Ok(entries) => entries,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(vec![]),
         Err(error) => return Err(Error::io("list", folder)(error)),

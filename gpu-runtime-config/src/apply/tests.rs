@@ -28,7 +28,7 @@ impl Node {
     }
 
     fn path(&self, path: &str) -> PathBuf {
-        disk::below(self.root.path(), Path::new(path))
+        self.root.path().join(path.trim_start_matches('/'))
     }
 
     fn text(&self, path: &str) -> Option<String> {
@@ -219,4 +219,15 @@ fn a_link_is_followed_below_the_host_root_and_stays_a_link() {
     apply(&node.plan(), &node.apply(None)).unwrap();
     assert!(node.text("/etc/real.toml").unwrap().contains("imports"));
     assert!(fs::symlink_metadata(node.path(MAIN)).unwrap().is_symlink());
+}
+
+#[test]
+fn a_folder_that_is_a_link_is_followed_below_the_host_root() {
+    let node = Node::new("version = 3\n");
+    fs::create_dir_all(node.path("/var")).unwrap();
+    std::os::unix::fs::symlink("/run", node.path("/var/run")).unwrap();
+    std::os::unix::fs::symlink("../../../../..", node.path("/run/up")).unwrap();
+    let found = |path: &str| disk::resolve(node.root.path(), Path::new(path)).unwrap();
+    assert_eq!(found("/var/run/c.sock"), node.path("/run/c.sock"));
+    assert_eq!(found("/run/up/etc/x"), node.path("/etc/x"));
 }
