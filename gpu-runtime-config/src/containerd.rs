@@ -236,7 +236,7 @@ impl Job<'_> {
         let cri = Table::from([(main.cri_name().to_owned(), Value::Table(missing))]);
         let plugins = Op::Merge(Table::from([("plugins".to_owned(), Value::Table(cri))]));
         let (text, value) = edit_and_parse(Format::Toml, &main.path, &text, &[plugins])?;
-        let edited = ConfigFile { value, ..main.clone() };
+        let edited = main.with(value);
         self.check_effect(&desired, &self.in_order(&edited, foreign), &main.path)?;
         Ok(Texts {
             main: Some(text),
@@ -266,13 +266,13 @@ impl Job<'_> {
         let cri = if self.daemon.is_some_and(Version::merges_deeply) {
             missing
         } else {
-            let mut whole = merged.cri.clone();
+            let mut whole = merged.cri.clone().into_owned();
             whole.overlay(&desired);
             whole
         };
         let drop_in = drop_in::text(main.version, main.cri_name(), &cri);
         let mut edited = None;
-        let mut main_after = main.clone();
+        let mut main_after = None;
         if imports::matching(main, self.drop_in).is_none() {
             if placement == Placement::DropInOnly {
                 let (path, drop_in) = (main.path.clone(), self.drop_in.to_owned());
@@ -282,12 +282,16 @@ impl Job<'_> {
                 }
             } else {
                 let (text, value) = self.import_drop_in()?;
-                main_after.value = value;
+                main_after = Some(main.with(value));
                 edited = Some(text);
             }
         }
         let ours = ConfigFile::read(self.drop_in, &drop_in, self.daemon)?;
-        self.check_effect(&desired, &self.in_order(&main_after, Some(&ours)), self.drop_in)?;
+        self.check_effect(
+            &desired,
+            &self.in_order(main_after.as_ref().unwrap_or(main), Some(&ours)),
+            self.drop_in,
+        )?;
         Ok(Texts {
             main: edited,
             drop_in: Some(drop_in),

@@ -13,7 +13,7 @@ const RUNC_SHIM: &str = "io.containerd.runc.v2";
 
 /// All that must be in the table, whether it is already or not.
 pub(super) fn desired(
-    merged: &Merged,
+    merged: &Merged<'_>,
     settings: &Settings,
     main: &ConfigFile,
     daemon: Option<Version>,
@@ -50,7 +50,13 @@ pub(super) fn desired(
     Ok(Value::Table(cri))
 }
 
-fn runtimes(merged: &Merged, settings: &Settings, file_version: u32, is_old: bool, notices: &mut Vec<Notice>) -> Table {
+fn runtimes(
+    merged: &Merged<'_>,
+    settings: &Settings,
+    file_version: u32,
+    is_old: bool,
+    notices: &mut Vec<Notice>,
+) -> Table {
     let existing = merged.containerd("runtimes").and_then(Value::as_table);
     let template = template(merged, settings);
     if template.is_none() && !settings.runtimes.is_empty() {
@@ -76,7 +82,7 @@ fn runtimes(merged: &Merged, settings: &Settings, file_version: u32, is_old: boo
 }
 
 /// The runtime whose options are copied.
-fn template(merged: &Merged, settings: &Settings) -> Option<Table> {
+fn template(merged: &Merged<'_>, settings: &Settings) -> Option<Table> {
     let default = merged.containerd("default_runtime_name").and_then(Value::as_str);
     let named = template_names(default, settings)
         .into_iter()
@@ -122,7 +128,7 @@ fn table(
     table
 }
 
-fn cdi(merged: &Merged, settings: &Settings, daemon: Option<Version>, cri: &mut Table, notices: &mut Vec<Notice>) {
+fn cdi(merged: &Merged<'_>, settings: &Settings, daemon: Option<Version>, cri: &mut Table, notices: &mut Vec<Notice>) {
     let Some(cdi) = &settings.cdi else { return };
     if let Some(daemon) = daemon.filter(|daemon| !daemon.has_cdi()) {
         notices.push(Notice::CdiUnsupported { daemon });

@@ -64,6 +64,15 @@ impl ConfigFile {
         })
     }
 
+    /// The same file with other contents of the same version.
+    pub(super) fn with(&self, value: Value) -> ConfigFile {
+        ConfigFile {
+            path: self.path.clone(),
+            version: self.version,
+            value,
+        }
+    }
+
     /// What the CRI plugin's table is called in a file of this version.
     pub(super) fn cri_name(&self) -> &'static str {
         CRI_NAMES[self.version.clamp(1, 3) as usize - 1]

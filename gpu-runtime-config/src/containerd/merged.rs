@@ -1,32 +1,36 @@
 //! What several files mean together, worked out as the daemon does.
 
+use std::borrow::Cow;
+
 use super::{Version, file::ConfigFile};
 use crate::value::{Table, Value};
 
 /// The CRI plugin's table after all imports.
 #[derive(Debug)]
-pub(super) struct Merged {
-    pub(super) cri: Value,
+pub(super) struct Merged<'f> {
+    /// Borrowed where one file alone makes it.
+    pub(super) cri: Cow<'f, Value>,
 }
 
-impl Merged {
+impl Merged<'_> {
     pub(super) fn containerd(&self, key: &str) -> Option<&Value> {
         self.cri.get(&["containerd", key])
     }
 }
 
 /// Merges files in their order. An unknown daemon counts as one that merges key by key, which shows everything there is.
-pub(super) fn merge(files: &[&ConfigFile], daemon: Option<Version>) -> Merged {
+pub(super) fn merge<'f>(files: &[&'f ConfigFile], daemon: Option<Version>) -> Merged<'f> {
     let deep = daemon.is_none_or(Version::merges_deeply);
-    let mut cri = Value::Table(Table::new());
+    let mut cri: Option<Cow<'f, Value>> = None;
     for table in files.iter().filter_map(|file| file.cri()) {
-        if deep {
-            merge_deeply(&mut cri, table);
-        } else {
-            cri = table.clone();
+        match &mut cri {
+            Some(cri) if deep => merge_deeply(cri.to_mut(), table),
+            cri => *cri = Some(Cow::Borrowed(table)),
         }
     }
-    Merged { cri }
+    Merged {
+        cri: cri.unwrap_or_else(|| Cow::Owned(Value::Table(Table::new()))),
+    }
 }
 
 /// containerd 2 overrides with what is not empty, and unites lists.
