@@ -1,0 +1,233 @@
+#![expect(clippy::disallowed_methods, reason = "a node is made and looked at")]
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt as _, net::UnixListener},
+};
+
+use super::*;
+use crate::{Runtime, Settings, containerd, revert};
+
+const MAIN: &str = "/etc/containerd/config.toml";
+const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
+
+struct Node {
+    root: tempfile::TempDir,
+}
+
+impl Node {
+    fn new(main: &str) -> Node {
+        let node = Node {
+            root: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir_all(node.path("/etc/containerd")).unwrap();
+        fs::create_dir_all(node.path("/run")).unwrap();
+        fs::write(node.path(MAIN), main).unwrap();
+        fs::set_permissions(node.path(MAIN), fs::Permissions::from_mode(0o640)).unwrap();
+        node
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.path().join(path.trim_start_matches('/'))
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(path)).ok()
+    }
+
+    fn plan(&self) -> Plan {
+        let settings = Settings {
+            runtimes: vec![Runtime::new("nvidia", "/t/n")],
+            ..Settings::default()
+        };
+        let receipt = read_receipt(self.root.path(), MAIN.as_ref()).unwrap();
+        let files = read_containerd(self.root.path(), MAIN.as_ref(), DROP_IN.as_ref(), receipt.as_ref()).unwrap();
+        let daemon = Some("2.1".parse().unwrap());
+        containerd::configure(&files, daemon, containerd::Placement::Auto, &settings, receipt.as_ref()).unwrap()
+    }
+
+    fn apply(&self, health: Option<Health>) -> Apply {
+        Apply {
+            host_root: self.root.path().to_owned(),
+            main: MAIN.into(),
+            restart: Restart::None,
+            health,
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("/etc/containerd")).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn health() -> Health {
+    Health {
+        socket: "/run/c.sock".into(),
+        timeout: Duration::from_millis(300),
+        settle: Duration::from_millis(100),
+        new_process: true,
+    }
+}
+
+#[test]
+fn a_plan_is_written_once_and_taken_back_exactly() {
+    let main = "version = 3\n# mine\n";
+    let node = Node::new(main);
+    assert!(matches!(
+        apply(&node.plan(), &node.apply(None)).unwrap(),
+        Outcome::Applied
+    ));
+    assert!(node.text(DROP_IN).unwrap().contains("/t/n"));
+    assert_eq!(
+        fs::metadata(node.path(MAIN)).unwrap().permissions().mode() & 0o7777,
+        0o640
+    );
+    let receipt_mode = fs::metadata(node.path("/etc/containerd/config.toml.gpu-runtime-config"))
+        .unwrap()
+        .permissions();
+    assert_eq!(receipt_mode.mode() & 0o7777, 0o600);
+
+    let before = fs::metadata(node.path(MAIN)).unwrap().modified().unwrap();
+    assert!(matches!(
+        apply(&node.plan(), &node.apply(None)).unwrap(),
+        Outcome::Unchanged
+    ));
+    assert_eq!(fs::metadata(node.path(MAIN)).unwrap().modified().unwrap(), before);
+
+    let receipt = read_receipt(node.root.path(), MAIN.as_ref()).unwrap().unwrap();
+    let found: Vec<_> = receipt
+        .paths()
+        .map(|path| read_file(node.root.path(), path).unwrap())
+        .collect();
+    apply(&revert(&found, &receipt).unwrap(), &node.apply(None)).unwrap();
+    assert_eq!(node.text(MAIN).as_deref(), Some(main));
+    assert_eq!(node.text(DROP_IN), None);
+    assert_eq!(node.names(), ["conf.d", "config.toml"]);
+}
+
+#[test]
+fn an_engine_that_does_not_come_up_gets_its_old_files_back() {
+    let node = Node::new("version = 3\n");
+    let outcome = apply(&node.plan(), &node.apply(Some(health()))).unwrap();
+    let Outcome::RolledBack { cause, still } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(
+        cause.to_string().starts_with("`/run/c.sock` did not answer within 0 s"),
+        "{cause}"
+    );
+    assert!(still.is_some(), "no engine runs here at all");
+    assert_eq!(
+        (node.text(MAIN).as_deref(), node.text(DROP_IN)),
+        (Some("version = 3\n"), None)
+    );
+    assert_eq!(node.names(), ["conf.d", "config.toml"]);
+}
+
+#[test]
+fn an_engine_that_answers_is_healthy() {
+    let node = Node::new("version = 3\n");
+    let _listener = UnixListener::bind(node.path("/run/c.sock")).unwrap();
+    assert!(matches!(
+        apply(&node.plan(), &node.apply(Some(health()))).unwrap(),
+        Outcome::Applied
+    ));
+}
+
+#[test]
+fn a_file_that_changed_meanwhile_is_left_alone() {
+    let node = Node::new("version = 3\n");
+    let plan = node.plan();
+    fs::write(node.path(MAIN), "version = 3\n# new\n").unwrap();
+    let error = apply(&plan, &node.apply(None)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`/etc/containerd/config.toml` has changed since it was read"
+    );
+    assert_eq!(
+        (node.text(MAIN).as_deref(), node.text(DROP_IN)),
+        (Some("version = 3\n# new\n"), None)
+    );
+}
+
+#[test]
+fn a_failed_write_takes_back_those_before_it() {
+    let node = Node::new("version = 3\n");
+    let plan = node.plan();
+    let mut changes = plan.changes.clone();
+    // A folder that cannot be made, because a file is in its place.
+    let impossible = Path::new(MAIN).join("x.toml");
+    changes.push(FileChange {
+        path: impossible,
+        before: None,
+        after: Some(String::new()),
+    });
+    let error = disk::write_all(node.root.path(), &changes).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot make the folder of `/etc/containerd/config.toml/x.toml`"
+    );
+    assert_eq!(
+        (node.text(MAIN).as_deref(), node.text(DROP_IN)),
+        (Some("version = 3\n"), None)
+    );
+}
+
+#[test]
+fn imports_are_followed_as_containerd_does() {
+    let node = Node::new("version = 3\nimports = ['conf.d/*.toml', '/etc/x.toml', '/none.toml']\n");
+    fs::create_dir_all(node.path("/etc/containerd/conf.d")).unwrap();
+    fs::write(
+        node.path("/etc/containerd/conf.d/b.toml"),
+        "imports = ['/etc/y.toml']\n",
+    )
+    .unwrap();
+    fs::write(
+        node.path("/etc/containerd/conf.d/a.toml"),
+        "imports = ['/etc/containerd/config.toml']\n",
+    )
+    .unwrap();
+    fs::write(node.path("/etc/containerd/conf.d/c.txt"), "").unwrap();
+    fs::write(node.path("/etc/x.toml"), "").unwrap();
+    fs::write(node.path("/etc/y.toml"), "").unwrap();
+    let files = read_containerd(node.root.path(), MAIN.as_ref(), DROP_IN.as_ref(), None).unwrap();
+    let paths: Vec<_> = files
+        .imported
+        .iter()
+        .map(|file| file.path.display().to_string())
+        .collect();
+    let expected = [
+        "/etc/containerd/conf.d/a.toml",
+        "/etc/containerd/conf.d/b.toml",
+        "/etc/x.toml",
+        "/etc/y.toml",
+    ];
+    assert_eq!(paths, expected);
+}
+
+#[test]
+fn a_link_is_followed_below_the_host_root_and_stays_a_link() {
+    let node = Node::new("");
+    fs::rename(node.path(MAIN), node.path("/etc/real.toml")).unwrap();
+    fs::write(node.path("/etc/real.toml"), "version = 3\n").unwrap();
+    std::os::unix::fs::symlink("/etc/real.toml", node.path(MAIN)).unwrap();
+    apply(&node.plan(), &node.apply(None)).unwrap();
+    assert!(node.text("/etc/real.toml").unwrap().contains("imports"));
+    assert!(fs::symlink_metadata(node.path(MAIN)).unwrap().is_symlink());
+}
+
+#[test]
+fn a_folder_that_is_a_link_is_followed_below_the_host_root() {
+    let node = Node::new("version = 3\n");
+    fs::create_dir_all(node.path("/var")).unwrap();
+    std::os::unix::fs::symlink("/run", node.path("/var/run")).unwrap();
+    std::os::unix::fs::symlink("../../../../..", node.path("/run/up")).unwrap();
+    let found = |path: &str| disk::resolve(node.root.path(), Path::new(path)).unwrap();
+    assert_eq!(found("/var/run/c.sock"), node.path("/run/c.sock"));
+    assert_eq!(found("/run/up/etc/x"), node.path("/etc/x"));
+}

@@ -1,0 +1,237 @@
+//! What was changed, kept so that it can be taken back.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    edit::{Format, Op, edit, parse},
+    error::{Error, Result},
+    plan::{Draft, Notice, Plan, Snapshot, plan},
+    value::{Table, Value},
+};
+
+/// The version of the receipts that this crate writes and reads.
+const VERSION: u32 = 1;
+
+/// What a plan changed, as [`revert`] needs it. Keep it with [`to_json`](Receipt::to_json) where only root can read it:
+/// it holds the files' whole texts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receipt {
+    version: u32,
+    files: Vec<ReceiptFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReceiptFile {
+    path: PathBuf,
+    format: Format,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+impl Receipt {
+    pub(crate) fn of(drafts: &[Draft]) -> Option<Receipt> {
+        let files: Vec<ReceiptFile> = drafts
+            .iter()
+            .filter(|draft| draft.base != draft.wanted)
+            .map(|draft| ReceiptFile {
+                path: draft.path.clone(),
+                format: draft.format,
+                before: draft.base.clone(),
+                after: draft.wanted.clone(),
+            })
+            .collect();
+        (!files.is_empty()).then_some(Receipt {
+            version: VERSION,
+            files,
+        })
+    }
+
+    /// Reads a kept receipt.
+    ///
+    /// # Errors
+    /// [`Error::Receipt`] if it is not one, or of a version that this crate does not know.
+    pub fn from_json(text: &str) -> Result<Receipt> {
+        let receipt: Receipt = serde_json::from_str(text).map_err(|error| Error::Receipt {
+            reason: error.to_string(),
+        })?;
+        if receipt.version != VERSION {
+            return Err(Error::Receipt {
+                reason: format!("its version is {}, not {VERSION}", receipt.version),
+            });
+        }
+        Ok(receipt)
+    }
+
+    /// The receipt as text.
+    pub fn to_json(&self) -> String {
+        let json = serde_json::to_string_pretty(self);
+        json.map(|json| json + "\n").unwrap_or_default() // strings and numbers always serialise
+    }
+
+    /// The files that were changed: [`revert`] wants to see each of them as it is now.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| file.path.as_path())
+    }
+}
+
+/// Takes back what a receipt says was changed.
+///
+/// A file that nobody else has edited since gets its exact bytes back, or goes if it was not there before. In one that
+/// somebody has edited only the keys set by this crate are taken back; what they changed stays, with a notice.
+///
+/// # Errors
+/// [`Error::Receipt`] if `found` lacks a file that the receipt names; else as for a file that cannot be read or edited.
+pub fn revert(found: &[Snapshot], receipt: &Receipt) -> Result<Plan> {
+    let (mut drafts, notices) = drafts(found, Some(receipt), Format::Toml)?;
+    for draft in &mut drafts {
+        draft.wanted.clone_from(&draft.base);
+    }
+    Ok(plan(drafts, notices))
+}
+
+/// The files with what this crate did to them taken back, as a base for doing it anew.
+pub(crate) fn drafts(
+    found: &[Snapshot],
+    receipt: Option<&Receipt>,
+    format: Format,
+) -> Result<(Vec<Draft>, Vec<Notice>)> {
+    let mut notices = Vec::new();
+    let recorded = |path: &Path| receipt.and_then(|receipt| receipt.files.iter().find(|file| file.path == path));
+    if let Some(unread) = receipt.and_then(|receipt| {
+        receipt
+            .paths()
+            .find(|path| found.iter().all(|snapshot| snapshot.path != *path))
+    }) {
+        return Err(Error::Receipt {
+            reason: format!("`{}`, which it names, was not read", unread.display()),
+        });
+    }
+    let mut drafts: Vec<Draft> = Vec::new();
+    for snapshot in found {
+        if drafts.iter().any(|draft| draft.path == snapshot.path) {
+            continue;
+        }
+        let base = match recorded(&snapshot.path) {
+            Some(file) => undo(file, snapshot.text.as_deref(), &mut notices)?,
+            None => snapshot.text.clone(),
+        };
+        drafts.push(Draft {
+            path: snapshot.path.clone(),
+            format: recorded(&snapshot.path).map_or(format, |file| file.format),
+            found: snapshot.text.clone(),
+            wanted: base.clone(),
+            base,
+        });
+    }
+    Ok((drafts, notices))
+}
+
+/// The text without what this crate did to it.
+fn undo(file: &ReceiptFile, found: Option<&str>, notices: &mut Vec<Notice>) -> Result<Option<String>> {
+    let (Some(found), Some(after)) = (found, file.after.as_deref()) else {
+        // Gone since, or put back since: as somebody left it.
+        return Ok(if found == file.after.as_deref() {
+            file.before.clone()
+        } else {
+            found.map(str::to_owned)
+        });
+    };
+    if found == after {
+        return Ok(file.before.clone());
+    }
+    let value = |text: &str| parse(file.format, &file.path, text);
+    let before = file
+        .before
+        .as_deref()
+        .map_or_else(|| Ok(Value::Table(Table::new())), value)?;
+    let (after, current) = (value(after)?, value(found)?);
+    let mut undo = Undo {
+        file: &file.path,
+        ops: Vec::new(),
+        notices,
+    };
+    undo.table(&before, &after, &current, &mut Vec::new());
+    let ops = undo.ops;
+    if file.before.is_none() {
+        // The file was made here. If nothing else is in it now it goes, else what is left keeps its version.
+        let rest = parse(file.format, &file.path, &edit(file.format, &file.path, found, &ops)?)?;
+        if is_hollow(&rest) {
+            return Ok(None);
+        }
+        let ops: Vec<Op> = ops
+            .into_iter()
+            .filter(|op| *op != Op::Remove(vec!["version".to_owned()]))
+            .collect();
+        return edit(file.format, &file.path, found, &ops).map(Some);
+    }
+    edit(file.format, &file.path, found, &ops).map(Some)
+}
+
+/// Whether a value holds nothing but empty tables.
+fn is_hollow(value: &Value) -> bool {
+    value.as_table().is_some_and(|table| table.values().all(is_hollow))
+}
+
+struct Undo<'u> {
+    file: &'u Path,
+    ops: Vec<Op>,
+    notices: &'u mut Vec<Notice>,
+}
+
+impl Undo<'_> {
+    /// Compares three states of one table, key by key.
+    fn table(&mut self, before: &Value, after: &Value, current: &Value, path: &mut Vec<String>) {
+        let Some(after) = after.as_table() else { return };
+        for (key, after) in after {
+            path.push(key.clone());
+            self.key(before.get(&[key]), after, current.get(&[key]), path);
+            path.pop();
+        }
+    }
+
+    fn key(&mut self, before: Option<&Value>, after: &Value, current: Option<&Value>, path: &mut Vec<String>) {
+        let Some(current) = current else { return };
+        match (before, after, current) {
+            (Some(before), after, _) if before == after => {}
+            (Some(before @ Value::Table(_)), Value::Table(_), Value::Table(_)) => {
+                self.table(before, after, current, path);
+            }
+            (None, after, current) if after == current => self.ops.push(Op::Remove(path.clone())),
+            // Element by element, so that the comments between them stay.
+            (before, Value::Array(after), Value::Array(current)) => {
+                let is_new = before.is_none();
+                let before = before.and_then(Value::as_array).unwrap_or_default();
+                let ours: Vec<Value> = after.iter().filter(|item| !before.contains(item)).cloned().collect();
+                if is_new && current.iter().all(|item| ours.contains(item)) {
+                    self.ops.push(Op::Remove(path.clone()));
+                } else {
+                    self.ops.push(Op::Take(path.clone(), ours));
+                }
+            }
+            (Some(before), after, current) if after == current => {
+                let keys: Vec<&str> = path.iter().map(String::as_str).collect();
+                if let Value::Table(table) = Value::nested(&keys, before.clone()) {
+                    self.ops.push(Op::Merge(table));
+                }
+            }
+            // A runtime goes as a whole: without the keys set here the rest of it would be a broken runtime.
+            (None, Value::Table(_), Value::Table(_)) if is_runtime(path) => self.ops.push(Op::Remove(path.clone())),
+            (None, Value::Table(_), Value::Table(_)) => {
+                self.table(&Value::Table(Table::new()), after, current, path);
+            }
+            _ => self.notices.push(Notice::ChangedSince {
+                path: self.file.to_owned(),
+                key: path.join("."),
+            }),
+        }
+    }
+}
+
+/// Whether a key names one runtime, in the configuration of any engine.
+fn is_runtime(path: &[String]) -> bool {
+    path.len() >= 2 && path[path.len() - 2] == "runtimes"
+}

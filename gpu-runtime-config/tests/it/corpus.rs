@@ -1,0 +1,306 @@
+//! Configuration files as the distributions write them, compact and in our own words.
+
+/// A file, the daemons that run from it, and what is special about it.
+pub(crate) struct Sample {
+    pub(crate) name: &'static str,
+    pub(crate) daemons: &'static [&'static str],
+    pub(crate) text: &'static str,
+}
+
+pub(crate) const CONTAINERD: &[Sample] = &[
+    Sample {
+        name: "the default of 1.6 and 1.7: nested, every key, empty tables",
+        daemons: &["1.6", "1.7", "2.0", "2.4"],
+        text: r#"disabled_plugins = []
+imports = []
+oom_score = 0
+plugin_dir = ""
+required_plugins = []
+root = "/var/lib/containerd"
+state = "/run/containerd"
+temp = ""
+version = 2
+
+[cgroup]
+  path = ""
+
+[grpc]
+  address = "/run/containerd/containerd.sock"
+  max_recv_message_size = 16777216
+
+[plugins]
+
+  [plugins."io.containerd.gc.v1.scheduler"]
+    pause_threshold = 0.02
+    startup_delay = "100ms"
+
+  [plugins."io.containerd.grpc.v1.cri"]
+    device_ownership_from_security_context = false
+    enable_cdi = false
+    cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+    sandbox_image = "registry.k8s.io/pause:3.8"
+
+    [plugins."io.containerd.grpc.v1.cri".cni]
+      bin_dir = "/opt/cni/bin"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd]
+      default_runtime_name = "runc"
+      snapshotter = "overlayfs"
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.default_runtime]
+        base_runtime_spec = ""
+        runtime_type = ""
+
+        [plugins."io.containerd.grpc.v1.cri".containerd.default_runtime.options]
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes]
+
+        [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+          base_runtime_spec = ""
+          container_annotations = []
+          pod_annotations = []
+          privileged_without_host_devices = false
+          runtime_type = "io.containerd.runc.v2"
+
+          [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+            BinaryName = ""
+            IoGid = 0
+            SystemdCgroup = false
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.untrusted_workload_runtime]
+        runtime_type = ""
+
+        [plugins."io.containerd.grpc.v1.cri".containerd.untrusted_workload_runtime.options]
+
+    [plugins."io.containerd.grpc.v1.cri".registry]
+      config_path = ""
+
+      [plugins."io.containerd.grpc.v1.cri".registry.mirrors]
+
+  [plugins."io.containerd.internal.v1.opt"]
+    path = "/opt/containerd"
+
+[proxy_plugins]
+
+[timeouts]
+  "io.containerd.timeout.shim.cleanup" = "5s"
+
+[ttrpc]
+  address = ""
+"#,
+    },
+    Sample {
+        name: "the default of 2.0 to 2.2: literal strings and keys",
+        daemons: &["2.0", "2.1", "2.2", "2.3", "2.4"],
+        text: r"version = 3
+root = '/var/lib/containerd'
+state = '/run/containerd'
+disabled_plugins = []
+imports = ['/etc/containerd/conf.d/*.toml']
+
+[grpc]
+  address = '/run/containerd/containerd.sock'
+
+[plugins]
+  [plugins.'io.containerd.cri.v1.images']
+    snapshotter = 'overlayfs'
+
+    [plugins.'io.containerd.cri.v1.images'.pinned_images]
+      sandbox = 'registry.k8s.io/pause:3.10'
+
+  [plugins.'io.containerd.cri.v1.runtime']
+    enable_selinux = false
+    enable_cdi = true
+    cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
+
+    [plugins.'io.containerd.cri.v1.runtime'.containerd]
+      default_runtime_name = 'runc'
+
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]
+        [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+          runtime_type = 'io.containerd.runc.v2'
+          sandboxer = 'podsandbox'
+
+          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+            BinaryName = ''
+            SystemdCgroup = true
+
+    [plugins.'io.containerd.cri.v1.runtime'.cni]
+      bin_dirs = ['/opt/cni/bin']
+
+  [plugins.'io.containerd.gc.v1.scheduler']
+    pause_threshold = 0.02
+
+[timeouts]
+  'io.containerd.timeout.shim.cleanup' = '5s'
+",
+    },
+    Sample {
+        name: "the default of 2.3 and 2.4: the server's settings are plugins",
+        daemons: &["2.3", "2.4"],
+        text: r"version = 4
+root = '/var/lib/containerd'
+imports = ['/etc/containerd/conf.d/*.toml']
+
+[plugins]
+  [plugins.'io.containerd.cri.v1.runtime']
+    [plugins.'io.containerd.cri.v1.runtime'.containerd]
+      default_runtime_name = 'runc'
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]
+        [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+          runtime_type = 'io.containerd.runc.v2'
+          [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+            SystemdCgroup = true
+
+  [plugins.'io.containerd.server.v1.grpc']
+    address = '/run/containerd/containerd.sock'
+",
+    },
+    Sample {
+        name: "k3s and RKE2: rendered, flat, the imports last of the root",
+        daemons: &["2.0", "2.2"],
+        text: r#"# File generated by k3s. DO NOT EDIT. Use config-v3.toml.tmpl instead.
+version = 3
+root = "/var/lib/rancher/k3s/agent/containerd"
+state = "/run/k3s/containerd"
+imports = ["/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml"]
+
+[grpc]
+  address = "/run/k3s/containerd/containerd.sock"
+
+[plugins.'io.containerd.cri.v1.runtime']
+  enable_selinux = false
+  enable_unprivileged_ports = true
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  SystemdCgroup = true
+
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = "/var/lib/rancher/k3s/agent/etc/containerd/certs.d"
+"#,
+    },
+    Sample {
+        name: "EKS: no imports, another runtime's options",
+        daemons: &["1.7"],
+        text: r#"version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+
+[grpc]
+address = "/run/containerd/containerd.sock"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "localhost/kubernetes/pause"
+enable_cdi = true
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "runc"
+discard_unpacked_layers = true
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "/etc/containerd/base-runtime-spec.json"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = "/usr/sbin/runc"
+SystemdCgroup = true
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/opt/cni/bin"
+conf_dir = "/etc/cni/net.d"
+"#,
+    },
+    Sample {
+        name: "AKS: version 2 with containerd 2.3, an import, an old nvidia runtime",
+        daemons: &["2.3"],
+        text: r#"version = 2
+imports = ["/etc/containerd/conf.d/*.toml"]
+oom_score = -999
+[plugins."io.containerd.grpc.v1.cri"]
+	sandbox_image = "mcr.microsoft.com/oss/kubernetes/pause:3.6"
+	enable_cdi = true
+	[plugins."io.containerd.grpc.v1.cri".containerd]
+		default_runtime_name = "runc"
+		[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+			runtime_type = "io.containerd.runc.v2"
+		[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+			BinaryName = "/usr/bin/runc"
+			SystemdCgroup = true
+		[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+			runtime_type = "io.containerd.runc.v2"
+		[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+			BinaryName = "/usr/bin/nvidia-container-runtime"
+[metrics]
+	address = "0.0.0.0:10257"
+"#,
+    },
+    Sample {
+        name: "MicroK8s: a template whose placeholders are strings",
+        daemons: &["1.6", "1.7"],
+        text: r#"# Use config version 2 to enable new configuration fields.
+version = 2
+oom_score = 0
+
+[plugins."io.containerd.grpc.v1.cri"]
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    # snapshotter is the snapshotter used by containerd.
+    snapshotter = "${SNAPSHOTTER}"
+    default_runtime_name = "${RUNTIME}"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes]
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+        # runtime_type is the runtime type to use
+        runtime_type = "${RUNTIME_TYPE}"
+
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata.options]
+        BinaryName = "kata-runtime"
+"#,
+    },
+    Sample {
+        name: "version 1 without saying so",
+        daemons: &["1.6", "1.7"],
+        text: "[plugins.cri]\n  sandbox_image = 'p' # pinned\n[plugins.cri.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v1'\n",
+    },
+    Sample {
+        name: "CRLF, no last line ending",
+        daemons: &["1.7", "2.1"],
+        text: "# windows\r\nversion = 2\r\n\r\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\r\n  runtime_type = \"io.containerd.runc.v2\" # shim",
+    },
+    Sample {
+        name: "dotted keys at the root",
+        daemons: &["1.7", "2.1"],
+        text: "version = 2\nplugins.\"io.containerd.grpc.v1.cri\".sandbox_image = \"p\" # a\nplugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.runtime_type = \"io.containerd.runc.v2\" # b\n\n[debug]\nlevel = \"info\"\n",
+    },
+    Sample {
+        name: "inline tables, comments inside arrays",
+        daemons: &["1.7", "2.1"],
+        text: "version = 2 # v\nimports = [\n  # first\n  \"/etc/a/*.toml\", # a\n  \"/etc/b.toml\" # b\n  # last\n]\n[plugins]\n\"io.containerd.grpc.v1.cri\" = { sandbox_image = \"p\", containerd = { runtimes = { runc = { runtime_type = \"io.containerd.runc.v2\", options = { SystemdCgroup = true } } } } } # in\n",
+    },
+    Sample {
+        name: "headers out of order, a byte order mark, strings that look like headers",
+        daemons: &["1.6", "1.7"],
+        text: "\u{feff}version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n[stream_processors.x]\nenv = [\"\"\"\n[plugins]\n# not a comment\n\"\"\"]\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n# of cri\n[plugins.\"io.containerd.grpc.v1.cri\"]\n",
+    },
+    Sample {
+        name: "comments alone",
+        daemons: &["1.7", "2.0", "2.4"],
+        text: "# nothing here\n#\n\n# yet\n",
+    },
+    Sample {
+        name: "nothing",
+        daemons: &["1.6", "2.3"],
+        text: "",
+    },
+];
+
+pub(crate) const DOCKER: &[&str] = &[
+    "",
+    "{}",
+    "{ }\n",
+    "{\"log-driver\":\"json-file\",\"features\":{\"buildkit\":true,\"containerd-snapshotter\":true}}",
+    "{\r\n  \"runtimes\": {\r\n    \"kata\": { \"path\": \"/k\" }\r\n  },\r\n  \"default-runtime\": \"kata\"\r\n}\r\n",
+    "{\n\t\"z\": [1, 2.50, -0, 1e5],\n\t\"a\": {\"b\": null, \"\\u0063\": \"\\\"}\"},\n\t\"cdi-spec-dirs\": [\n\t\t\"/etc/cdi\"\n\t]\n}",
+];
