@@ -193,7 +193,7 @@ fn loader_cache(root: &DriverRoot) -> Vec<u8> {
     for name in &names {
         let path = u32::try_from(start + strings.len()).expect("a small cache");
         let key = path + u32::try_from(dir.len()).expect("a short name") + 1;
-        for value in [0x0301, key, path, 0, 0, 0] {
+        for value in [0x0303, key, path, 0, 0, 0] {
             table.extend(u32::to_ne_bytes(value));
         }
         strings.extend(format!("{dir}/{name}\0").into_bytes());
