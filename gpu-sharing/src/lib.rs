@@ -1,0 +1,5 @@
+//! Sharing GPUs.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod mig;
