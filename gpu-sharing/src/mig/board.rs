@@ -22,7 +22,7 @@ pub struct Board {
 pub struct BoardSpec {
     /// The model, e.g. `H100-80GB`; messages name it.
     pub name: String,
-    /// Memory slots of the GPU, at most 32; placements are counted in these.
+    /// Memory slots of the GPU, at most 16; placements are counted in these.
     pub memory_slots: u8,
     /// Compute slices of the GPU.
     pub compute_slices: u8,
@@ -112,7 +112,7 @@ impl Board {
     ///
     /// # Errors
     ///
-    /// If there are no slots or more than 32, no profile or more than 32, a profile twice, one that is a compute instance (`1c.2g…`), one
+    /// If there are no slots or more than 16, no profile or more than 32, a profile twice, one that is a compute instance (`1c.2g…`), one
     /// that cannot be placed, or placements outside the slots or of different sizes.
     pub fn new(spec: BoardSpec) -> Result<Self, BoardError> {
         let fail = |profile: Option<&Profile>, reason: &'static str| BoardError {
@@ -120,8 +120,8 @@ impl Board {
             profile: profile.cloned(),
             reason,
         };
-        if !(1..=32).contains(&spec.memory_slots) {
-            return Err(fail(None, "it must have 1 to 32 memory slots"));
+        if !(1..=16).contains(&spec.memory_slots) {
+            return Err(fail(None, "it must have 1 to 16 memory slots"));
         }
         if spec.profiles.is_empty() || spec.profiles.len() > 32 {
             return Err(fail(None, "it must have 1 to 32 profiles"));

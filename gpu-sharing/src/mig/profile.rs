@@ -132,9 +132,9 @@ impl Profile {
     fn from_parts(compute_slices: u32, slices: u32, memory_gb: u32, plus: &[String], minus: &[String]) -> Self {
         let mut name = String::new();
         if compute_slices != slices {
-            name += &format!("{compute_slices}c.");
+            name = format!("{compute_slices}c.");
         }
-        name += &format!("{slices}g.{memory_gb}gb");
+        name = format!("{name}{slices}g.{memory_gb}gb");
         for (sign, attributes) in [('+', plus), ('-', minus)] {
             if !attributes.is_empty() {
                 name.push(sign);
