@@ -260,3 +260,43 @@ pub enum StaleReason {
     #[error("{0}")]
     Geometry(GeometryError),
 }
+
+/// Why an online fleet cannot be made or changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OnlineError {
+    /// A board offers none of the profiles.
+    #[error("`{board}` offers none of the profiles")]
+    NoProfile {
+        /// The board.
+        board: String,
+    },
+    /// A board whose rules allow far more geometries than any board that exists.
+    #[error("`{board}` has too many geometries for tables")]
+    TooManyStates {
+        /// The board.
+        board: String,
+    },
+    /// No such GPU in the fleet.
+    #[error("there is no GPU {gpu}")]
+    NoGpu {
+        /// Its number.
+        gpu: usize,
+    },
+    /// The instance does not fit beside what is on the GPU.
+    #[error("GPU {gpu} has no room for `{instance}`")]
+    NoRoom {
+        /// The GPU's number.
+        gpu: usize,
+        /// The instance.
+        instance: Instance,
+    },
+    /// The GPU has no such instance.
+    #[error("GPU {gpu} has no `{instance}`")]
+    NoInstance {
+        /// The GPU's number.
+        gpu: usize,
+        /// The instance.
+        instance: Instance,
+    },
+}

@@ -243,6 +243,30 @@ impl Load {
         }
     }
 
+    /// Whether there are as many of a profile as there can be.
+    pub(crate) fn is_full(&self, board: &Board, index: usize) -> bool {
+        self.counts[index] >= board.rules()[index].max_instances
+    }
+
+    /// Whether an engine is short for one more of a profile.
+    pub(crate) fn lacks(&self, board: &Board, index: usize, engine: usize) -> bool {
+        self.engines[engine].saturating_add(board.rules()[index].engines[engine]) > board.engine_limits()[engine]
+    }
+
+    /// The load with all counts and engines that do not matter at zero.
+    pub(crate) fn only(&self, (counts, engines): &(Vec<bool>, [bool; 4])) -> Self {
+        let mut only = self.clone();
+        only.counts
+            .iter_mut()
+            .zip(counts)
+            .for_each(|(n, matters)| *n *= u32::from(*matters));
+        only.engines
+            .iter_mut()
+            .zip(engines)
+            .for_each(|(n, matters)| *n *= u32::from(*matters));
+        only
+    }
+
     fn check(&self, board: &Board, index: usize) -> Result<(), GeometryError> {
         let max = board.rules()[index].max_instances;
         if self.counts[index] > max {

@@ -1,4 +1,5 @@
 mod change;
+mod greedy;
 mod model;
 mod options;
 mod prices;
@@ -6,6 +7,7 @@ mod reshape;
 mod search;
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -187,7 +189,7 @@ impl Table {
 
     /// A choice that serves all demand, or why there is none.
     fn serve(&self, fleet: &Fleet) -> Result<(Vec<u32>, Model), PlanError> {
-        let (choice, unserved, proven, model) = self.most(&self.wanted, vec![1; self.wanted.len()])?;
+        let (choice, unserved, proven, model) = self.most(fleet, &self.wanted, vec![1; self.wanted.len()])?;
         if unserved == 0 {
             return Ok((choice, model));
         }
@@ -199,22 +201,14 @@ impl Table {
 
     /// The first profile, from the largest down, of which there is not room for all beside the larger ones.
     fn shortage(&self, fleet: &Fleet) -> Result<PlanError, PlanError> {
-        let slots = |row: usize| {
-            let offers = self.boards.iter().filter_map(|(board, rows)| {
-                let index = rows.iter().position(|r| *r == u16::try_from(row).ok())?;
-                Some(board.rules()[index].slots)
-            });
-            offers.min().unwrap_or(0)
-        };
-        let mut order: Vec<_> = (0..self.wanted.len()).collect();
-        order.sort_by_key(|&row| (std::cmp::Reverse(slots(row)), std::cmp::Reverse(&self.profiles[row])));
+        let order = self.largest_first();
         let mut asked = vec![0; self.wanted.len()];
         for (at, &row) in order.iter().enumerate() {
             asked[row] = self.wanted[row];
             // What came before fits; leaving it out must never pay.
             let mut weights = vec![asked[row].saturating_add(1).min(10_000); asked.len()];
             weights[row] = 1;
-            let (_, unserved, proven, _) = self.most(&asked, weights)?;
+            let (_, unserved, proven, _) = self.most(fleet, &asked, weights)?;
             if unserved > 0 {
                 if !proven {
                     return Err(PlanError::Undecided { unserved });
@@ -226,7 +220,7 @@ impl Table {
                     profile: self.profiles[row].clone(),
                     wanted: self.wanted[row],
                     short: unserved.min(self.wanted[row]),
-                    slots: slots(row),
+                    slots: self.slots(row),
                     beside: beside.collect(),
                     gpus: fleet.gpus().iter().map(|gpu| gpu.name.clone()).collect(),
                 })));
@@ -235,8 +229,40 @@ impl Table {
         Err(PlanError::Undecided { unserved: 0 })
     }
 
+    /// Memory slots of one instance; the fewest, where boards differ.
+    fn slots(&self, row: usize) -> u8 {
+        let offers = self.boards.iter().filter_map(|(board, rows)| {
+            let index = rows.iter().position(|r| r.map(usize::from) == Some(row))?;
+            Some(board.rules()[index].slots)
+        });
+        offers.min().unwrap_or(0)
+    }
+
+    /// The rows by the share of its GPU that an instance takes, and where these are equal by what can lie in fewer places.
+    fn largest_first(&self) -> Vec<usize> {
+        let size = |&row: &usize| {
+            let share = |(board, rows): &(Arc<Board>, Vec<Option<u16>>)| {
+                let index = rows.iter().position(|r| r.map(usize::from) == Some(row))?;
+                let rule = &board.rules()[index];
+                Some((
+                    u32::from(rule.slots) * 64 / u32::from(board.memory_slots()),
+                    Reverse(rule.placements.len()),
+                ))
+            };
+            self.boards.iter().filter_map(share).min()
+        };
+        let mut order: Vec<_> = (0..self.wanted.len()).collect();
+        order.sort_by_key(|row| Reverse((size(row), self.profiles[*row].clone())));
+        order
+    }
+
     /// A choice that serves the most: what is left by weight, and whether that is proven to be the least.
-    fn most(&self, wanted: &[u32], weights: Vec<u32>) -> Result<(Vec<u32>, u32, bool, Model), PlanError> {
+    fn most(
+        &self,
+        fleet: &Fleet,
+        wanted: &[u32],
+        weights: Vec<u32>,
+    ) -> Result<(Vec<u32>, u32, bool, Model), PlanError> {
         let pool = self.pool.clone();
         let mut model = Model {
             pool,
@@ -247,12 +273,7 @@ impl Table {
             goal: Goal::Unserved(weights),
             limits: Vec::new(),
         };
-        // Cheapest first: a GPU that is left as it is.
-        let start = model
-            .groups
-            .iter()
-            .map(|options| options.first().copied().unwrap_or(0))
-            .collect();
+        let start = greedy::fill(self, fleet, &self.largest_first(), wanted);
         let found = minimise(&mut model, &stage, start).ok_or(PlanError::Undecided { unserved: 0 })?;
         model.groups.clone_from(&self.groups);
         Ok((found.choice, found.value, found.at_least == found.value, model))

@@ -126,7 +126,7 @@ fn finish(
                 .filter(|(profile, at)| profile == name && !pinned(at))
                 .count(),
         )
-        .unwrap()
+        .expect("few")
     });
     let slots: u32 = chosen
         .iter()
@@ -137,7 +137,7 @@ fn finish(
         u32::try_from(destroyed).unwrap(),
         touched,
         mode,
-        lost(&gpu.table, slots),
+        *losses.entry(slots).or_insert_with(|| lost(&gpu.table, slots)),
     ];
     found
         .entry(serves.collect())

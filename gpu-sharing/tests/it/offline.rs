@@ -88,7 +88,7 @@ fn sound(fleet: &Fleet, demand: &Demand, made: &gpu_sharing::mig::Plan) -> Resul
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 120, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn plans_for_one_gpu_are_the_least(case in cases(1..=1, 4, 6, 4, 4)) {

@@ -58,6 +58,10 @@ pub(super) fn minimise(model: &mut Model, stage: &Stage, start: Vec<u32>) -> Opt
         }
     }
     drop_above(model, stage, &priced.prices, priced.bound, found.value);
+    if found.value == 0 {
+        // Prices can hide the value of an option; callers rely on nothing of value being left.
+        drop_above(model, stage, &vec![0.0; model.rows(stage)], 0.0, 0);
+    }
     Some(found)
 }
 
