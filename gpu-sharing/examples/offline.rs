@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Instant};
 use gpu_sharing::mig::{Catalogue, Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, PlanError, plan};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for gpus in [8, 100, 1000] {
+    for gpus in [8, 30, 100, 1000] {
         for seed in 1..=3 {
             let (fleet, demand, wanted) = fleet(gpus, seed)?;
             let start = Instant::now();

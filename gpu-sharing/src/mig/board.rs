@@ -274,3 +274,67 @@ impl Engines {
         [self.decoders, self.encoders, self.jpeg, self.ofa]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mig::Catalogue;
+
+    fn spec() -> BoardSpec {
+        BoardSpec::from(Board::clone(Catalogue::builtin().board("A30-24GB").unwrap()))
+    }
+
+    #[test]
+    fn a_board_that_does_not_fit_together_is_refused_with_the_profile() {
+        #[track_caller]
+        fn check(change: impl FnOnce(&mut BoardSpec), message: &str) {
+            let mut spec = spec();
+            change(&mut spec);
+            assert_eq!(Board::new(spec).unwrap_err().to_string(), message);
+        }
+        check(
+            |spec| spec.memory_slots = 17,
+            "board `A30-24GB`: it must have 1 to 16 memory slots",
+        );
+        check(
+            |spec| spec.profiles.clear(),
+            "board `A30-24GB`: it must have 1 to 32 profiles",
+        );
+        check(
+            |spec| spec.memory_slots = 3,
+            "board `A30-24GB`, profile `1g.6gb`: a placement lies outside the memory slots",
+        );
+        check(
+            |spec| spec.profiles[1].profile = "1g.6gb".parse().unwrap(),
+            "board `A30-24GB`, profile `1g.6gb`: it is listed twice",
+        );
+        check(
+            |spec| spec.profiles[2].placements.clear(),
+            "board `A30-24GB`, profile `2g.12gb`: it has no placement",
+        );
+        check(
+            |spec| spec.profiles[2].placements[0].size = 1,
+            "board `A30-24GB`, profile `2g.12gb`: its placements differ in size",
+        );
+        check(
+            |spec| spec.profiles[0].profile = "1c.2g.12gb".parse().unwrap(),
+            "board `A30-24GB`, profile `1c.2g.12gb`: it is a compute instance, not a GPU instance",
+        );
+        check(
+            |spec| spec.profiles[0].max_instances = 0,
+            "board `A30-24GB`, profile `1g.6gb`: no instance of it is allowed",
+        );
+    }
+
+    #[test]
+    fn boards_survive_json_and_are_checked_when_read() {
+        for entry in Catalogue::builtin().entries() {
+            let json = serde_json::to_string(&*entry.board).unwrap();
+            assert_eq!(serde_json::from_str::<Board>(&json).unwrap(), *entry.board);
+        }
+        let json = serde_json::to_string(&spec())
+            .unwrap()
+            .replace("\"memory_slots\":4", "\"memory_slots\":2");
+        assert!(serde_json::from_str::<Board>(&json).is_err());
+    }
+}

@@ -290,3 +290,47 @@ impl Load {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mig::Catalogue;
+
+    #[test]
+    fn what_cannot_be_on_a_gpu_is_refused_by_name() {
+        #[track_caller]
+        fn check(board: &str, instances: &[(&str, u8)], message: &str) {
+            let board = Catalogue::builtin().board(board).unwrap();
+            let instances = instances
+                .iter()
+                .map(|(profile, start)| (profile.parse().unwrap(), *start));
+            assert_eq!(Geometry::new(board, instances).unwrap_err().to_string(), message);
+        }
+        check("H100-80GB", &[("1g.5gb", 0)], "`H100-80GB` does not offer `1g.5gb`");
+        check(
+            "H100-80GB",
+            &[("3g.40gb", 2)],
+            "`3g.40gb` cannot lie at 2:4 on `H100-80GB`",
+        );
+        check(
+            "H100-80GB",
+            &[("1g.10gb", 7)],
+            "`1g.10gb` cannot lie at 7:1 on `H100-80GB`",
+        );
+        check(
+            "H100-80GB",
+            &[("2g.20gb", 4), ("3g.40gb", 4)],
+            "`2g.20gb` at 4:2 and `3g.40gb` at 4:4 share a memory slot",
+        );
+        check(
+            "H100-80GB",
+            &[("1g.10gb+me", 0), ("1g.10gb+me", 1)],
+            "more than 1 of `1g.10gb+me` on one `H100-80GB`",
+        );
+        check(
+            "RTX-PRO-6000-Blackwell-96GB",
+            &[("1g.24gb+me.all", 0), ("1g.24gb", 3)],
+            "the instances need 5 decoders of the 4 on one `RTX-PRO-6000-Blackwell-96GB`",
+        );
+    }
+}

@@ -37,9 +37,14 @@ pub(crate) struct Losses {
 
 impl Losses {
     pub(crate) fn new(board: &Board) -> Self {
-        let shapes: BTreeSet<_> = board
-            .rules()
-            .iter()
+        Self::only(board, |_| true)
+    }
+
+    /// Losses of some of the board's profiles alone.
+    pub(crate) fn only(board: &Board, counts: impl Fn(usize) -> bool) -> Self {
+        let rules = board.rules().iter().enumerate().filter(|(index, _)| counts(*index));
+        let shapes: BTreeSet<_> = rules
+            .map(|(_, rule)| rule)
             .map(|rule| {
                 let mut by_end = rule.placements.clone();
                 by_end.sort_unstable_by_key(|(placement, _)| placement.end());

@@ -77,7 +77,7 @@ impl From<[u32; 4]> for Cost {
 /// Idle instances serve demand as they are; those that serve none stay unless their place is needed. Pinned instances
 /// serve none and are never touched. GPUs with MIG mode off are switched on if needed, [`Mode::Unavailable`] ones not used.
 ///
-/// The plan is exact for fleets of up to ten GPUs, and whenever [`Plan::is_proven_least`] says so; [`Plan::at_least`] says
+/// The plan is exact for fleets of up to twelve GPUs, and whenever [`Plan::is_proven_least`] says so; [`Plan::at_least`] says
 /// how far from it a plan for a larger fleet can be.
 ///
 /// ```

@@ -79,7 +79,7 @@ fn ends_of(gpu: &Gpu, names: &[&Profile]) -> HashMap<Vec<u32>, Cost> {
     let mut found = HashMap::new();
     let mut losses = HashMap::new();
     pick(&places, &mut Vec::new(), &mut |chosen| {
-        finish(gpu, names, chosen, &mut losses, &mut found)
+        finish(gpu, names, chosen, &mut losses, &mut found);
     });
     found
 }
@@ -134,7 +134,7 @@ fn finish(
         .fold(0, |mask, slot| mask | 1 << slot);
     let mode = if gpu.enabled { 0 } else { touched };
     let cost = [
-        u32::try_from(destroyed).unwrap(),
+        u32::try_from(destroyed).expect("few"),
         touched,
         mode,
         *losses.entry(slots).or_insert_with(|| lost(&gpu.table, slots)),

@@ -5,4 +5,5 @@ mod defragment;
 mod fleets;
 mod offline;
 mod online;
+mod packing;
 mod reshape;

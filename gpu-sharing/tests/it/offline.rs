@@ -68,7 +68,7 @@ fn sound(fleet: &Fleet, demand: &Demand, made: &gpu_sharing::mig::Plan) -> Resul
     }
     prop_assert_eq!(
         made.serving.len(),
-        usize::try_from(demand.iter().map(|(_, n)| n).sum::<u32>()).unwrap()
+        usize::try_from(demand.iter().map(|(_, n)| n).sum::<u32>()).expect("few")
     );
     for (name, instance) in &made.serving {
         let gpu = after.gpu(name).expect("a GPU of the fleet");

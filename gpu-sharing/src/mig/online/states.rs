@@ -8,7 +8,7 @@ use crate::mig::{
 /// Every state that a GPU of one board can be in with a set of profiles, and what leads from one to another.
 ///
 /// Geometries with instances in the same slots that leave the same choices are one state, whatever the profiles are: an
-/// eight-slot GPU has 400 with the plain profiles. State 0 is the empty GPU.
+/// eight-slot GPU has 287 with the base profiles and 417 with the one of double memory. State 0 is the empty GPU.
 #[derive(Debug, Clone)]
 pub struct States {
     board: Arc<Board>,
@@ -127,9 +127,9 @@ impl States {
     fn binding(&self, geometries: &[(Slots, Load)]) -> (Vec<bool>, [bool; 4]) {
         let mut counts = vec![false; self.board.rules().len()];
         let mut engines = [false; 4];
-        for ((mask, _), load) in geometries {
+        for ((occupied, _), load) in geometries {
             for (profile, &index) in self.indices.iter().enumerate() {
-                if self.placements[profile].iter().any(|(_, run)| mask & run == 0) {
+                if self.placements[profile].iter().any(|(_, run)| occupied & run == 0) {
                     counts[index] |= load.is_full(&self.board, index);
                     for (engine, binds) in engines.iter_mut().enumerate() {
                         *binds |= load.lacks(&self.board, index, engine);

@@ -1,4 +1,4 @@
-//! A first choice for a fleet: the largest profiles first, each where it takes least from what can still be placed.
+//! A first choice for a fleet: the largest profiles first, each where it takes least from those that are still to come.
 //!
 //! On boards whose placements nest, and where no profile is offered by two boards, this serves all that can be served. It
 //! looks at pinned instances only; the passes after it find out which idle ones can stay.
@@ -22,7 +22,13 @@ struct Filling<'a> {
 pub(super) fn fill(table: &Table, fleet: &Fleet, order: &[usize], wanted: &[u32]) -> Vec<u32> {
     let mut losses: Vec<_> = table.boards.iter().map(|(board, _)| Losses::new(board)).collect();
     let mut gpus: Vec<_> = fleet.gpus().iter().map(|gpu| Filling::new(table, gpu)).collect();
-    for &row in order {
+    for (at, &row) in order.iter().enumerate() {
+        let to_come = |row: &Option<u16>| row.is_some_and(|row| order[at + 1..].contains(&row.into()));
+        let mut rest: Vec<_> = table
+            .boards
+            .iter()
+            .map(|(board, rows)| Losses::only(board, |index| to_come(&rows[index])))
+            .collect();
         let row16 = u16::try_from(row).unwrap_or(u16::MAX);
         let index: Vec<_> = table
             .boards
@@ -30,12 +36,12 @@ pub(super) fn fill(table: &Table, fleet: &Fleet, order: &[usize], wanted: &[u32]
             .map(|(_, rows)| rows.iter().position(|r| *r == Some(row16)))
             .collect();
         let mut queue = BinaryHeap::new();
-        let offer = |gpus: &[Filling<'_>], at: usize, losses: &mut [Losses]| {
+        let mut offer = |gpus: &[Filling<'_>], at: usize| {
             let gpu = &gpus[at];
-            let (delta, mask) = gpu.best(index[gpu.board]?, &mut losses[gpu.board])?;
+            let (delta, mask) = gpu.best(index[gpu.board]?, &mut rest[gpu.board], &mut losses[gpu.board])?;
             Some(Reverse((delta, at, mask)))
         };
-        queue.extend((0..gpus.len()).filter_map(|at| offer(&gpus, at, &mut losses)));
+        queue.extend((0..gpus.len()).filter_map(|at| offer(&gpus, at)));
         for _ in 0..wanted[row] {
             let Some(Reverse((_, at, mask))) = queue.pop() else {
                 break;
@@ -47,7 +53,7 @@ pub(super) fn fill(table: &Table, fleet: &Fleet, order: &[usize], wanted: &[u32]
                 Some((_, n)) => *n += 1,
                 None => gpu.served.push((row16, 1)),
             }
-            queue.extend(offer(&gpus, at, &mut losses));
+            queue.extend(offer(&gpus, at));
         }
     }
     gpus.iter()
@@ -82,8 +88,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// The least loss that placing the profile adds, and the slots it takes then.
-    fn best(&self, index: usize, losses: &mut Losses) -> Option<(u32, u32)> {
+    /// The least loss that placing the profile adds, for those to come and for all, and the slots it takes then.
+    fn best(&self, index: usize, rest: &mut Losses, all: &mut Losses) -> Option<((u32, u32), u32)> {
         if !self.load.admits(&self.gpu.board, index) {
             return None;
         }
@@ -91,13 +97,10 @@ impl<'a> Filling<'a> {
             .placements
             .iter()
             .filter(|(_, mask)| self.occupied & mask == 0);
-        let now = if self.occupied == u32::MAX {
-            0
-        } else {
-            losses.of(self.occupied)
+        let mut adds = |mask: u32| {
+            [&mut *rest, &mut *all].map(|losses| losses.of(self.occupied | mask) - losses.of(self.occupied))
         };
-        free.map(|&(_, mask)| (losses.of(self.occupied | mask) - now, mask))
-            .min()
+        free.map(|&(_, mask)| (adds(mask).into(), mask)).min()
     }
 
     fn option(&self, table: &Table, options: &[u32]) -> u32 {

@@ -16,10 +16,10 @@ pub(super) struct Found {
     pub(super) at_least: u32,
 }
 
-/// GPUs up to this number are searched whole, so that the answer is exact unless the search is cut short.
-const WHOLE: usize = 10;
-/// Partial choices kept for one GPU of a whole search, and of the search of a part.
-const BEAM: (usize, usize) = (100_000, 400);
+/// Fleets up to this size are searched whole, so that the answer is exact unless the search is cut short.
+const SMALL: usize = 12;
+/// Partial choices kept for one GPU of a small fleet, and of a part of a large one.
+const BEAM: (usize, usize) = (100_000, 1000);
 /// GPUs in the parts of a large fleet that are searched together, one part after the other.
 const PARTS: [usize; 3] = [12, 24, 40];
 const EPSILON: f64 = 1e-6;
@@ -38,22 +38,18 @@ pub(super) fn minimise(model: &mut Model, stage: &Stage, start: Vec<u32>) -> Opt
     }
     let priced = price(model, stage, &found.choice);
     found.at_least = round_up(priced.bound);
-    let whole = model.groups.len() <= WHOLE;
-    for size in if whole { &PARTS[..1] } else { &PARTS[..] } {
+    let small = model.groups.len() <= SMALL;
+    for size in if small { &[SMALL][..] } else { &PARTS[..] } {
         if found.at_least >= found.value {
             break;
         }
-        let part = if whole {
-            (0..model.groups.len()).collect()
-        } else {
-            part(model, stage, &priced, *size)
-        };
-        let beam = if whole { BEAM.0 } else { BEAM.1 };
+        let (part, covers) = part(model, stage, &priced, *size, found.value);
+        let beam = if small { BEAM.0 } else { BEAM.1 };
         let searched = Search::new(model, stage, &priced, &part, found.value).run(beam);
         if let Some((choice, value)) = searched.better {
             (found.choice, found.value) = (choice, value);
         }
-        if whole && searched.complete {
+        if covers && searched.complete {
             found.at_least = found.value;
         }
     }
@@ -91,7 +87,10 @@ fn drop_above(model: &mut Model, stage: &Stage, prices: &[f64], bound: f64, valu
 }
 
 /// The GPUs that most need another look: those the relaxation splits, then those that nearly prefer another option.
-fn part(model: &Model, stage: &Stage, priced: &Priced, size: usize) -> Vec<usize> {
+///
+/// Also whether no choice below the value differs from the relaxation's lead on any other GPU: another option there costs
+/// more than what lies between the bound and the value.
+fn part(model: &Model, stage: &Stage, priced: &Priced, size: usize, value: u32) -> (Vec<usize>, bool) {
     let margin = |gpu: usize| {
         let lead = model.reduced(stage, &priced.prices, priced.lead[gpu]);
         let others = model.groups[gpu].iter().filter(|&&option| option != priced.lead[gpu]);
@@ -108,8 +107,10 @@ fn part(model: &Model, stage: &Stage, priced: &Priced, size: usize) -> Vec<usize
         })
         .filter(|(margin, _)| margin.is_finite())
         .collect();
-    by_margin.sort_unstable_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
-    by_margin.into_iter().take(size).map(|(_, gpu)| gpu).collect()
+    by_margin.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let gap = f64::from(value) - 1.0 - priced.bound + EPSILON;
+    let covers = by_margin.iter().skip(size).all(|(margin, _)| *margin > gap);
+    (by_margin.into_iter().take(size).map(|(_, gpu)| gpu).collect(), covers)
 }
 
 struct Search<'a> {
