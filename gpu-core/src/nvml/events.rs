@@ -44,19 +44,23 @@ pub enum HealthEventKind {
     SingleBitEcc,
     /// A memory error could not be corrected.
     DoubleBitEcc,
+    /// GPU instances or compute instances were made or destroyed, or the MIG mode changed.
+    MigConfigChanged,
 }
 
 impl HealthEventKind {
     const SINGLE_BIT_ECC: u64 = 1; // nvmlEventTypeSingleBitEccError
     const DOUBLE_BIT_ECC: u64 = 2; // nvmlEventTypeDoubleBitEccError
     const XID: u64 = 8; // nvmlEventTypeXidCriticalError
-    const ALL: u64 = Self::SINGLE_BIT_ECC | Self::DOUBLE_BIT_ECC | Self::XID;
+    const MIG_CONFIG: u64 = 0x100; // nvmlEventMigConfigChange
+    const ALL: u64 = Self::SINGLE_BIT_ECC | Self::DOUBLE_BIT_ECC | Self::XID | Self::MIG_CONFIG;
 
     fn from_nvml(kind: u64, data: u64) -> Option<Self> {
         match kind {
             Self::SINGLE_BIT_ECC => Some(Self::SingleBitEcc),
             Self::DOUBLE_BIT_ECC => Some(Self::DoubleBitEcc),
             Self::XID => Some(Self::Xid(data)),
+            Self::MIG_CONFIG => Some(Self::MigConfigChanged),
             _ => None,
         }
     }

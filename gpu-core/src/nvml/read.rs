@@ -126,23 +126,25 @@ impl Part {
 
 fn read(nvml: &Nvml, progress: &Progress, host_root: &Path, index: u32, others: &[(u32, raw::Handle)]) -> Part {
     let mut reader = Reader::new(index, progress);
-    let mut pairs = Vec::new();
-    let answer = reader.gpu(nvml, host_root).and_then(|(gpu, device)| {
-        for (other, handle) in others {
-            pairs.push(reader.pair(*other, &handle.device(nvml), &device)?);
+    match reader.gpu(nvml, host_root) {
+        Ok((gpu, device)) => {
+            let pair = |(other, handle): &(u32, raw::Handle)| reader.pair(*other, &handle.device(nvml), &device);
+            let pairs = others.iter().map(pair).collect();
+            Part {
+                gpu: Some((gpu, raw::Handle::of(&device))),
+                pairs,
+                problems: reader.problems,
+            }
         }
-        Ok((gpu, raw::Handle::of(&device)))
-    });
-    let mut problems = reader.problems;
-    let gpu = match answer {
-        Ok(gpu) => Some(gpu),
         Err(problem) => {
-            pairs.clear();
-            problems.push(problem);
-            None
+            reader.problems.push(problem);
+            Part {
+                gpu: None,
+                pairs: Vec::new(),
+                problems: reader.problems,
+            }
         }
-    };
-    Part { gpu, pairs, problems }
+    }
 }
 
 fn node(nvml: &Nvml, progress: &Progress) -> Result<(Driver, u32)> {

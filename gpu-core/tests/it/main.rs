@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 mod broken;
 mod health;
+mod mig;
 mod reading;
 mod watcher;
 
