@@ -8,7 +8,9 @@ use tempfile::TempDir;
 
 mod broken;
 mod health;
+mod mig;
 mod reading;
+mod watcher;
 
 /// A simulated node in a folder that goes with it.
 struct Simulated {
