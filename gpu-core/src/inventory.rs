@@ -10,7 +10,7 @@ use crate::{Driver, Gpu, GpuPair, GpuUuid, MigDevice, MigUuid, Problem};
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
     /// Version of this layout: [`Inventory::SCHEMA_VERSION`].
-    #[serde(default = "schema_version")]
+    #[serde(default = "schema_version", deserialize_with = "known_schema_version")]
     pub schema_version: u32,
     /// Counts the readings of one reader, from 1; 0 for a value that no reader produced.
     #[serde(default)]
@@ -70,6 +70,17 @@ fn schema_version() -> u32 {
     Inventory::SCHEMA_VERSION
 }
 
+/// A layout of another version may mean other things by the same names.
+fn known_schema_version<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        Inventory::SCHEMA_VERSION => Ok(Inventory::SCHEMA_VERSION),
+        other => Err(serde::de::Error::custom(format_args!(
+            "schema_version {other} is not known: this reads version {}",
+            Inventory::SCHEMA_VERSION
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +89,12 @@ mod tests {
     fn an_inventory_written_by_hand_needs_only_gpus() {
         let inventory: Inventory = serde_json::from_str(r#"{ "gpus": [] }"#).unwrap();
         assert_eq!(inventory, Inventory::default());
+    }
+
+    #[test]
+    fn a_layout_of_another_version_is_refused() {
+        let error = serde_json::from_str::<Inventory>(r#"{ "schema_version": 2, "gpus": [] }"#).unwrap_err();
+        assert!(error.to_string().contains("schema_version 2 is not known"), "{error}");
     }
 
     #[test]

@@ -159,6 +159,8 @@ impl Watch {
                     }
                     true
                 }
+                // The reading says so of the GPU, and what else is different.
+                Ok(Message::Health(Watched::Lost(_))) => true,
                 Err(RecvTimeoutError::Timeout) => refreshed.elapsed() >= self.config.refresh || self.looks_different(),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             };
