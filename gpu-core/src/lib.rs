@@ -53,8 +53,8 @@ pub use crate::{
     gpu::{Ecc, Gpu, Memory, PcieLink, PowerLimit, RemappedRows},
     inventory::Inventory,
     mig::{
-        ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Mig, MigAttributes, MigDevice, MigProfile,
-        ParseMigProfileError, Placement,
+        CheckedPlan, ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Impossible, Mig, MigAttributes,
+        MigDevice, MigProfile, ParseMigProfileError, Placement, Plan, PlanError, Step,
     },
     pci::{ParsePciAddressError, ParsePciIdError, Pci, PciAddress, PciId},
     problem::{Problem, ProblemKind},

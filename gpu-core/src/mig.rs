@@ -1,8 +1,12 @@
 use serde::{Deserialize, Serialize};
 
+mod plan;
 mod profile;
 
-pub use self::profile::{MigProfile, ParseMigProfileError};
+pub use self::{
+    plan::{CheckedPlan, Impossible, Plan, PlanError, Step},
+    profile::{MigProfile, ParseMigProfileError},
+};
 use crate::MigUuid;
 
 /// Multi-Instance GPU: the mode, what the board can be divided into, and what it is divided into.

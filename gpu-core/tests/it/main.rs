@@ -7,6 +7,7 @@ use gpu_sim::{Node, NodeSpec};
 use tempfile::TempDir;
 
 mod broken;
+mod control;
 mod health;
 mod mig;
 mod reading;
