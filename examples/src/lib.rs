@@ -11,6 +11,8 @@ mod program;
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
 #[cfg(feature = "gpuctl")]
+mod engine;
+#[cfg(feature = "gpuctl")]
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
@@ -20,5 +22,7 @@ mod logging;
 pub mod quickstart;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(feature = "device-plugin")]
+#[cfg(feature = "gpuctl")]
+mod toolkit_config;
+#[cfg(any(feature = "device-plugin", feature = "gpuctl"))]
 mod vendor;

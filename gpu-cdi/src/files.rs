@@ -13,6 +13,7 @@ mod ld_cache;
 mod libraries;
 
 mod sockets;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,10 @@ pub struct DriverFiles {
     pub firmware: Vec<FoundFile>,
     /// Sockets of the driver's daemons.
     pub sockets: Vec<FoundFile>,
-    /// NVIDIA's and DRM's device nodes.
+    /// What `GPUDirect` Storage reads besides its nodes: the folder of udev's database, and its configuration file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<FoundFile>,
+    /// NVIDIA's, DRM's and InfiniBand's device nodes.
     pub device_nodes: Vec<DeviceFile>,
     /// The names of a GPU's DRM nodes (`card1`, `renderD128`), from `/sys/bus/pci/devices`.
     pub drm: BTreeMap<PciAddress, Vec<String>>,

@@ -24,6 +24,8 @@
 //! - [`Kind`], [`DeviceName`], [`QualifiedName`], [`Version`]: names, checked when parsed
 //! - [`DriverFiles`], [`DiscoverConfig`]: what a driver root holds
 //! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
+//! - [`generate_management`], [`generate_companion`], [`generate_imex`]: specs of devices that are no single GPU
+//! - [`Cache`]: the specs of a node, with the rules by which a runtime chooses among them; [`annotation`]
 //! - [`Error`]: why there is no spec; [`SkippedGpu`], [`FileProblem`]: what is missing from one that there is
 //!
 //! # Features
@@ -37,6 +39,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod annotations;
+mod cache;
 mod elf;
 mod error;
 mod files;
@@ -51,17 +55,21 @@ mod spec;
 mod version;
 
 pub use crate::{
+    annotations::{ANNOTATION_PREFIX, annotated_devices, annotation},
+    cache::{Cache, CacheProblem},
     error::{Error, Result},
     files::{
         ConfigFile, DeviceFile, DeviceNumber, DeviceRule, DiscoverConfig, DriverFiles, FileProblem, FoundFile, Library,
     },
     generate::{
-        GenerateOptions, Generated, GpuId, HookName, NameStrategy, ParseHookNameError, ParseNameStrategyError,
-        SkipReason, SkippedGpu, generate,
+        Companion, GenerateOptions, Generated, GpuId, HookName, ImexChannel, NameStrategy, ParseCompanionError,
+        ParseHookNameError, ParseImexChannelError, ParseNameStrategyError, SkipReason, SkippedGpu, generate,
+        generate_companion, generate_imex, generate_management,
     },
     kind::{DeviceName, Kind, ParseNameError, QualifiedName},
     spec::{
-        ContainerEdits, Device, DeviceNode, Format, Hook, HookStage, IntelRdt, InvalidSpec, Mount, NetDevice, Spec,
+        ContainerEdits, Device, DeviceNode, Format, Hook, HookStage, IntelRdt, InvalidSpec, Mount, NetDevice, PathSide,
+        Spec,
     },
     version::{ParseVersionError, Version},
 };

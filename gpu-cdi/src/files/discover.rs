@@ -5,7 +5,7 @@ use std::{
 
 use super::{
     DeviceRule, DriverFiles, binaries, configs, device_nodes, driver_libraries, drm, firmware, found::Search, graphics,
-    sockets,
+    sockets, storage,
 };
 use crate::{Error, Result, root::Root};
 
@@ -113,6 +113,7 @@ impl DriverFiles {
             configs: configs::find(&mut driver, config),
             firmware,
             sockets: sockets::find(&mut driver),
+            storage: storage::find(&mut driver),
             device_nodes: device_nodes::find(&mut dev, config.device_rule),
             drm: drm::find(&mut sys),
             links,

@@ -34,6 +34,8 @@ pub struct GenerateOptions {
     pub disabled_hooks: BTreeSet<HookName>,
     /// Whether a container's process joins the group of a device node that only its group may use. Default: yes.
     pub additional_gids: bool,
+    /// Whether the sockets of the driver's daemons are mounted. Default: yes.
+    pub ipc_sockets: bool,
 }
 
 impl Default for GenerateOptions {
@@ -49,6 +51,7 @@ impl Default for GenerateOptions {
             ldconfig_path: None,
             disabled_hooks: BTreeSet::new(),
             additional_gids: true,
+            ipc_sockets: true,
         }
     }
 }
