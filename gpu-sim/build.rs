@@ -9,7 +9,16 @@ use std::{
 };
 
 /// What decides how the library behaves: a change to any of it changes the build id.
-const SOURCES: [&str; 6] = ["Cargo.toml", "build.rs", "nvml.symbols", "src", "boards", "profiles"];
+const SOURCES: [&str; 8] = [
+    "Cargo.toml",
+    "build.rs",
+    "nvml.symbols",
+    "nvml.since",
+    "src",
+    "boards",
+    "mig",
+    "profiles",
+];
 
 /// `nvmlDevice…` functions whose first argument is no device.
 const NOT_OF_A_DEVICE: [&str; 5] = [

@@ -64,7 +64,7 @@ pub use crate::{
     error::{Error, Result},
     library::library,
     mig::{MediaEngines, MigProfile, MigTable},
-    node::{MigInstance, Node},
+    node::{Load, MigInstance, Node},
     node_file::{Fabric, GpuEntry, NodeFile, NvLink},
     pci::{ParsePciAddressError, PciAddress},
     profile::{Profile, Slot, profiles},

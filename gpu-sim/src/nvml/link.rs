@@ -115,12 +115,14 @@ extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: Handle, info: VersionedFabricI
         }
         // SAFETY: it is not null, and the caller gives a structure that starts with its version.
         let version = unsafe { info.0.read() };
+        // The function came with version 2; version 3 came with driver 580.
+        let knows_3 = session.driver.is_at_least(580);
         if version == version_of::<nvmlGpuFabricInfo_v2_t>(2) {
             // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
             let info = unsafe { &mut *info.0.cast::<nvmlGpuFabricInfo_v2_t>() };
             fill!(info, session);
             info.healthMask = 0;
-        } else if version == version_of::<nvmlGpuFabricInfo_v3_t>(3) {
+        } else if knows_3 && version == version_of::<nvmlGpuFabricInfo_v3_t>(3) {
             // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
             let info = unsafe { &mut *info.0.cast::<nvmlGpuFabricInfo_v3_t>() };
             fill!(info, session);

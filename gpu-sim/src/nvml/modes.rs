@@ -11,9 +11,8 @@ use super::{
 };
 
 values! {
-    fn nvmlDeviceGetPersistenceMode(_, _) -> c_uint { 1 }
-    // NVML_COMPUTEMODE_DEFAULT
-    fn nvmlDeviceGetComputeMode(_, _) -> c_uint { 0 }
+    fn nvmlDeviceGetPersistenceMode(gpu, session) -> c_uint { (!session.record(gpu).persistence_off).into() }
+    fn nvmlDeviceGetComputeMode(gpu, session) -> c_uint { session.record(gpu).compute_mode }
     fn nvmlDeviceGetDefaultEccMode(_, _) -> c_uint { 1 }
     fn nvmlDeviceGetDisplayMode(_, _) -> c_uint { 1 }
     fn nvmlDeviceGetDisplayActive(_, _) -> c_uint { 0 }
@@ -21,6 +20,37 @@ values! {
     fn nvmlDeviceGetAccountingBufferSize(_, _) -> c_uint { 4000 }
     fn nvmlDeviceGetPowerManagementMode(_, _) -> c_uint { 1 }
     fn nvmlDeviceGetVirtualizationMode(_, session) -> c_uint { session.node.virtualization }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceSetPersistenceMode(device: Handle, mode: c_uint) -> nvmlReturn_t {
+    on(device, |gpu, session| {
+        let off = match mode {
+            0 => true,
+            1 => false,
+            _ => return Err(Code::INVALID_ARGUMENT),
+        };
+        session.change(gpu, |record| {
+            record.persistence_off = off;
+            Ok(())
+        })
+    })
+}
+
+/// Default (0), prohibited (2) and one process (3); one thread (1) is not supported any more, as `nvml.h` has it.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceSetComputeMode(device: Handle, mode: c_uint) -> nvmlReturn_t {
+    on(device, |gpu, session| {
+        match mode {
+            0 | 2 | 3 => {}
+            1 => return Err(Code::NOT_SUPPORTED),
+            _ => return Err(Code::INVALID_ARGUMENT),
+        }
+        session.change(gpu, |record| {
+            record.compute_mode = mode;
+            Ok(())
+        })
+    })
 }
 
 #[unsafe(no_mangle)]
