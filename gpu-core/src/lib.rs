@@ -31,17 +31,21 @@ mod change;
 mod driver;
 #[cfg(feature = "nvml")]
 mod error;
+mod file;
 mod gpu;
 mod inventory;
 mod mig;
 #[cfg(feature = "nvml")]
 pub mod nvml;
+#[cfg(feature = "ownership")]
+pub mod ownership;
 mod pci;
+mod pci_device;
 mod problem;
 mod product;
-#[cfg(feature = "nvml")]
 mod sysfs;
 mod topology;
+mod usage;
 mod uuid;
 mod vgpu;
 
@@ -50,6 +54,7 @@ pub use crate::error::{Error, Result};
 pub use crate::{
     change::Change,
     driver::{CudaVersion, Driver, DriverVersion, ParseVersionError},
+    file::FileError,
     gpu::{Ecc, Gpu, Memory, PcieLink, PowerLimit, RemappedRows},
     inventory::Inventory,
     mig::{
@@ -57,9 +62,11 @@ pub use crate::{
         MigDevice, MigProfile, ParseMigProfileError, Placement, Plan, PlanError, Step,
     },
     pci::{ParsePciAddressError, ParsePciIdError, Pci, PciAddress, PciId},
+    pci_device::{PciDevice, PciInventory},
     problem::{Problem, ProblemKind},
     product::{AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, VirtualizationMode},
     topology::{CommonAncestor, Fabric, FabricState, GpuPair, NvLink, NvLinkRemote, P2pStatus},
+    usage::{Container, GpuProcess, GpuUsage, ProcessKind, Usage},
     uuid::{GpuUuid, MigUuid, ParseGpuUuidError, ParseMigUuidError},
     vgpu::{ParseVgpuError, VgpuHost},
 };

@@ -14,6 +14,7 @@ use crate::{CudaVersion, Driver, Error, Gpu, GpuPair, Inventory, Problem, Proble
 mod gpu;
 mod link;
 mod mig;
+mod usage;
 
 use self::gpu::Reader;
 
@@ -55,6 +56,13 @@ impl Library {
             topology,
             problems,
         })
+    }
+
+    /// How many GPUs there are, lost ones included.
+    pub(super) fn count(&self) -> Result<u32> {
+        let call = "nvmlDeviceGetCount_v2";
+        self.guarded(None, move |nvml, progress| progress.call(call, || nvml.device_count()))?
+            .map_err(|source| Error::Call { call, source })
     }
 
     /// Does work about the whole node where it cannot hang this thread.

@@ -264,12 +264,3 @@ fn glance(nvml: &Nvml, progress: &Progress, index: u32) -> Result<Glance, NvmlEr
         mig_devices,
     })
 }
-
-impl Library {
-    /// How many GPUs there are, lost ones included.
-    fn count(&self) -> Result<u32> {
-        let call = "nvmlDeviceGetCount_v2";
-        self.guarded(None, move |nvml, progress| progress.call(call, || nvml.device_count()))?
-            .map_err(|source| Error::Call { call, source })
-    }
-}

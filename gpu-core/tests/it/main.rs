@@ -11,6 +11,7 @@ mod control;
 mod health;
 mod mig;
 mod reading;
+mod usage;
 mod watcher;
 
 /// A simulated node in a folder that goes with it.

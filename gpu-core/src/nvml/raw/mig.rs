@@ -12,7 +12,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
 };
 
-use super::{Handle, is_other_version, text, version_of};
+use super::{Handle, is_other_version, listed, text, version_of};
 
 /// The constants that NVML 13 knows, `NVML_GPU_INSTANCE_PROFILE_*`. A driver refuses those that it does not know.
 pub(in crate::nvml) const GPU_INSTANCE_PROFILES: std::ops::Range<u32> = 0..0x12;
@@ -140,32 +140,6 @@ pub(in crate::nvml) fn gpu_instance_placements(
         nvml_try(unsafe { call(handle, profile_id, array.as_mut_ptr(), count) })
     };
     listed(empty, count, fill)
-}
-
-/// NVML's way to give a list: count, then fill; again if it grew in between.
-fn listed<T: Clone>(
-    empty: T,
-    count: impl Fn(&mut c_uint) -> Result<(), NvmlError>,
-    fill: impl Fn(&mut [T], &mut c_uint) -> Result<(), NvmlError>,
-) -> Result<Vec<T>, NvmlError> {
-    const ATTEMPTS: u32 = 5;
-    for _ in 0..ATTEMPTS {
-        let mut number = 0;
-        match count(&mut number) {
-            Ok(()) | Err(NvmlError::InsufficientSize(_)) => {}
-            Err(error) => return Err(error),
-        }
-        let mut array = vec![empty.clone(); number as usize];
-        match fill(&mut array, &mut number) {
-            Ok(()) => {
-                array.truncate(number as usize);
-                return Ok(array);
-            }
-            Err(NvmlError::InsufficientSize(_)) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(NvmlError::InsufficientSize(None))
 }
 
 /// A GPU instance that exists, or did when it was looked up. NVML finds it by value, so one that is gone is an error of
