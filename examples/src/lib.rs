@@ -5,9 +5,16 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "device-plugin", feature = "gpuctl", feature = "quickstart"))]
+#[cfg(any(
+    feature = "container-runtime",
+    feature = "device-plugin",
+    feature = "gpuctl",
+    feature = "quickstart"
+))]
 mod program;
 
+#[cfg(feature = "container-runtime")]
+pub mod container_runtime;
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
 #[cfg(feature = "gpuctl")]
@@ -22,7 +29,7 @@ mod logging;
 pub mod quickstart;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(feature = "gpuctl")]
+#[cfg(any(feature = "container-runtime", feature = "gpuctl"))]
 mod toolkit_config;
 #[cfg(any(feature = "device-plugin", feature = "gpuctl"))]
 mod vendor;
