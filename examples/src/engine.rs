@@ -117,6 +117,19 @@ impl Target {
         })
     }
 
+    /// The low-level runtimes that the engine runs containers with.
+    pub(crate) fn low_level_runtimes(&self, settings: &Settings) -> anyhow::Result<Vec<String>> {
+        let root = &self.host_root;
+        Ok(match self.engine {
+            Engine::Containerd => {
+                let files = read_containerd(root, &self.main, &self.drop_in, None)?;
+                containerd::low_level_runtimes(&files, self.version, settings)?
+            }
+            Engine::Crio => crio::low_level_runtimes(&read_crio(root, &self.main, &self.drop_in, None)?, settings)?,
+            Engine::Docker => ["runc", "crun"].map(str::to_owned).to_vec(),
+        })
+    }
+
     /// What must be done to take back what earlier plans did; `None` if nothing was done.
     pub(crate) fn revert(&self) -> anyhow::Result<Option<Plan>> {
         let Some(receipt) = read_receipt(&self.host_root, &self.main)? else {

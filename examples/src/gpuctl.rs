@@ -31,16 +31,26 @@ enum Command {
     /// Makes containerd, CRI-O or Docker offer the NVIDIA runtime; edits files and restarts nothing
     #[command(subcommand)]
     Runtime(runtime::Runtime),
+    /// A container hook, as CDI files name it that were written for `nvidia-ctk hook`
+    #[command(disable_help_flag = true)]
+    Hook {
+        /// The hook and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Runs `gpuctl` with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let gpuctl = Gpuctl::parse_from(arguments);
-    program::run(|| match gpuctl.command {
-        Command::Inventory(command) => command.run(),
-        Command::Cdi(command) => command.run(),
-        Command::Runtime(command) => command.run(),
-    })
+    match Gpuctl::parse_from(arguments).command {
+        Command::Inventory(command) => program::run(|| command.run()),
+        Command::Cdi(command) => program::run(|| command.run()),
+        Command::Runtime(command) => program::run(|| command.run()),
+        Command::Hook { arguments } => {
+            let name = ["nvidia-ctk", "hook"].map(OsString::from);
+            gpu_cdi::hook::main(name.into_iter().chain(arguments))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,24 +5,34 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "device-plugin", feature = "gpuctl", feature = "quickstart"))]
+#[cfg(any(
+    feature = "container-runtime",
+    feature = "device-plugin",
+    feature = "gpuctl",
+    feature = "quickstart",
+    feature = "toolkit"
+))]
 mod program;
 
+#[cfg(feature = "container-runtime")]
+pub mod container_runtime;
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
-#[cfg(feature = "gpuctl")]
+#[cfg(any(feature = "gpuctl", feature = "toolkit"))]
 mod engine;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(feature = "device-plugin")]
+#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
 mod logging;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(feature = "gpuctl")]
+#[cfg(feature = "toolkit")]
+pub mod toolkit;
+#[cfg(any(feature = "container-runtime", feature = "gpuctl", feature = "toolkit"))]
 mod toolkit_config;
-#[cfg(any(feature = "device-plugin", feature = "gpuctl"))]
+#[cfg(any(feature = "device-plugin", feature = "gpuctl", feature = "toolkit"))]
 mod vendor;

@@ -8,6 +8,13 @@ use std::{
 use anyhow::Context as _;
 use gpu_runtime_config::toolkit::Config;
 
+/// Where the file is, in one of these folders.
+pub(crate) const PATH: &str = "nvidia-container-runtime/config.toml";
+/// The folder beside an installed program that holds it.
+pub(crate) const BESIDE: &str = ".config";
+/// Names the file.
+pub(crate) const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
+
 /// Reads the configuration at `path`, else at the usual place; the defaults where there is none.
 pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Config> {
     let path = path
@@ -21,7 +28,16 @@ pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Config> {
     Ok(Config::parse(&path, &text)?)
 }
 
+/// What the environment names, else beside an installed program, else on the host.
 fn usual_path() -> PathBuf {
-    let dir = env::var_os("XDG_CONFIG_HOME").filter(|dir| !dir.is_empty());
-    Path::new(&dir.unwrap_or_else(|| "/etc".into())).join("nvidia-container-runtime/config.toml")
+    let filled = |name| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(path) = filled(VARIABLE) {
+        return path.into();
+    }
+    let beside = || Some(env::current_exe().ok()?.parent()?.join(BESIDE).join(PATH));
+    if let Some(path) = beside().filter(|path| path.exists()) {
+        return path;
+    }
+    let folder = filled("XDG_CONFIG_HOME").unwrap_or_else(|| "/etc".into());
+    Path::new(&folder).join(PATH)
 }

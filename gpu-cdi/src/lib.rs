@@ -32,6 +32,7 @@
 //! Name | Adds | Default
 //! ---|---|---
 //! `hook` | `gpu_cdi::hook`: the programs that a spec has the runtime call | no
+//! `runtime` | `gpu_cdi::runtime`: edits of a container's `config.json`, for a wrapper around runc or crun | no
 //!
 //! # What this crate does not do
 //! It knows nothing of Kubernetes, does not call NVML and runs no async runtime. MIG devices are not described yet: a
@@ -51,6 +52,9 @@ pub mod hook;
 mod kind;
 mod pattern;
 mod root;
+#[cfg(feature = "runtime")]
+#[cfg_attr(docsrs, doc(cfg(feature = "runtime")))]
+pub mod runtime;
 mod spec;
 mod version;
 

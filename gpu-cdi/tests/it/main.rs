@@ -7,5 +7,6 @@ mod driver_root;
 mod elf;
 mod generate;
 mod hook;
+mod runtime;
 mod upstream;
 mod write;
