@@ -201,7 +201,7 @@ fn a_mig_device_lives_from_its_creation_to_its_destruction() {
         call!(driver.lib, nvmlDeviceGetAttributes_v2, device, &raw mut attributes),
         0
     );
-    assert_eq!((attributes.multiprocessorCount, attributes.memorySizeMB), (16, 40448));
+    assert_eq!((attributes.multiprocessorCount, attributes.memorySizeMB), (16, 40960));
     assert_eq!(
         (attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount),
         (3, 1)
@@ -216,7 +216,7 @@ fn a_mig_device_lives_from_its_creation_to_its_destruction() {
     );
     let mut memory: nvmlMemory_t = zeroed();
     assert_eq!(call!(driver.lib, nvmlDeviceGetMemoryInfo, device, &raw mut memory), 0);
-    assert_eq!(memory.total, 40448 << 20);
+    assert_eq!(memory.total, 40960 << 20);
     let mut profile: nvmlComputeInstanceProfileInfo_v2_t = zeroed();
     profile.version = version(2, size_of::<nvmlComputeInstanceProfileInfo_v2_t>());
     let out = &raw mut profile;
