@@ -110,7 +110,10 @@ fn an_h200_offers_what_was_measured() {
     info.version = version(2, size_of::<nvmlGpuInstanceProfileInfo_v2_t>());
     let out = (&raw mut info).cast();
     assert_eq!(call!(driver.lib, nvmlDeviceGetGpuInstanceProfileInfoV, gpu, 7, out), 0);
-    assert_eq!((info.id, read(&info.name)), (20, "MIG 1g.18gb+me".to_owned()));
+    assert_eq!(
+        (info.version, info.id, read(&info.name)),
+        (0, 20, "MIG 1g.18gb+me".to_owned())
+    );
     let mut info: nvmlGpuInstanceProfileInfo_v3_t = zeroed();
     info.version = version(3, size_of::<nvmlGpuInstanceProfileInfo_v3_t>());
     let out = (&raw mut info).cast();
