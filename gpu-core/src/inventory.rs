@@ -7,6 +7,7 @@ use crate::{Driver, Gpu, GpuPair, GpuUuid, MigDevice, MigUuid, Problem};
 /// It holds no handles and does no I/O. A field that a GPU does not offer is `None`, never zero; a GPU that could not be
 /// read is in [`problems`](Self::problems) and does not hide the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
     /// Version of this layout: [`Inventory::SCHEMA_VERSION`].
@@ -89,6 +90,14 @@ mod tests {
     fn an_inventory_written_by_hand_needs_only_gpus() {
         let inventory: Inventory = serde_json::from_str(r#"{ "gpus": [] }"#).unwrap();
         assert_eq!(inventory, Inventory::default());
+    }
+
+    /// Run with `UPDATE_EXPECT=1` to write the file anew.
+    #[cfg(feature = "schemars")]
+    #[test]
+    fn the_schema_is_the_one_that_is_checked_in() {
+        let schema = serde_json::to_string_pretty(&schemars::schema_for!(Inventory)).unwrap();
+        expect_test::expect_file!["../schema/inventory.json"].assert_eq(&(schema + "\n"));
     }
 
     #[test]

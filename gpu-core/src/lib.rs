@@ -12,15 +12,26 @@
 //! ```
 //!
 //! # Where things are
-//! - [`Inventory`], [`Gpu`], [`Driver`]: the value itself
+//! - [`Inventory`], [`Gpu`], [`Driver`]: the value itself; [`Mig`]: what a GPU can be divided into and is
 //! - [`Problem`]: what could not be read while the rest could
-//! - [`GpuUuid`], [`PciAddress`]: identifiers, checked when parsed
-#![cfg_attr(feature = "nvml", doc = "- [`nvml`]: reading a node, and its health events")]
+//! - [`Change`]: what [`Inventory::diff`] finds between two readings
+//! - [`Plan`], [`Step`]: MIG changes, checked on paper before a GPU is touched
+//! - [`Usage`]: which processes and containers use which GPU
+//! - [`PciInventory`]: NVIDIA's devices on the PCI bus, without NVML and without a driver
+//! - [`GpuUuid`], [`MigUuid`], [`PciAddress`], [`MigProfile`]: identifiers, checked when parsed
+#![cfg_attr(
+    feature = "nvml",
+    doc = "- [`nvml`]: reading a node, watching it, and applying a [`CheckedPlan`]"
+)]
+#![cfg_attr(feature = "ownership", doc = "- [`ownership`]: who may change which GPU")]
 //!
 //! # Features
 //! Name | Adds | Default
 //! ---|---|---
-//! `nvml` | reading a node through `libnvidia-ml.so.1` | yes
+//! `nvml` | reading, watching and dividing through `libnvidia-ml.so.1` | yes
+//! `ownership` | the file by which the programs of a node agree who may change which GPU | yes
+//! `pci-names` | names of PCI devices, from a database that is compiled in (1 MB) | no
+//! `schemars` | JSON Schema of the values (`schema/inventory.json` is that of [`Inventory`]) | no
 //!
 //! # What this crate does not do
 //! It knows nothing of Kubernetes and runs no async runtime.

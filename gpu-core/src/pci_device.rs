@@ -12,6 +12,7 @@ use crate::{FileError, PciAddress, PciId, VgpuHost, sysfs};
 /// # Ok::<(), gpu_core::FileError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PciInventory {
     /// The devices, by address.
@@ -23,6 +24,7 @@ pub struct PciInventory {
 
 /// One device of NVIDIA's on a PCI bus (`/sys/bus/pci/devices/<address>/`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PciDevice {
     /// Where it is.

@@ -8,6 +8,7 @@ pub use self::cgroup::Container;
 
 /// Who uses the GPUs of a node at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
     /// The GPUs that could be asked, in NVML's order, also those that nobody uses.
@@ -19,6 +20,7 @@ pub struct Usage {
 
 /// Who uses one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GpuUsage {
     /// Which GPU.
@@ -29,6 +31,7 @@ pub struct GpuUsage {
 
 /// A process that uses a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GpuProcess {
     /// Its number as the driver gives it, which is the host's.
@@ -54,6 +57,7 @@ pub struct GpuProcess {
 
 /// How a process uses a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProcessKind {

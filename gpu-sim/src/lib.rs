@@ -39,6 +39,7 @@ mod board;
 mod build_id;
 #[cfg(feature = "cli")]
 pub mod cli;
+mod data;
 mod driver;
 mod elf;
 mod error;
@@ -58,7 +59,7 @@ mod state;
 mod tree;
 
 pub use crate::{
-    board::{Board, Clock, Clocks, Memory, PciIds, Power, Temperature, boards},
+    board::{Board, Clock, Clocks, Ecc, Memory, PciIds, Power, Temperature, boards},
     build_id::BUILD_ID,
     driver::Driver,
     error::{Error, Result},

@@ -41,7 +41,7 @@ impl Node {
     pub fn create(spec: &NodeSpec, folder: impl AsRef<Path>) -> Result<Self> {
         let profile = profile::find(&spec.profile).ok_or_else(|| Error::UnknownProfile {
             name: spec.profile.clone(),
-            known: profile::profiles().iter().map(|profile| profile.name.clone()).collect(),
+            known: profile::profiles().map(|profile| profile.name.clone()).collect(),
         })?;
         let driver = driver::find(spec.driver.as_deref().unwrap_or(&profile.driver))?;
         let file = NodeFile::new(spec, profile, driver)?;

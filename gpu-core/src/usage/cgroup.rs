@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 
 /// The container that a process runs in, by its control group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Container {
     /// The runtime's identifier: 64 hexadecimal digits.

@@ -242,7 +242,7 @@ fn an_instance_that_is_not_where_the_plan_says_is_not_touched() {
 
 #[test]
 fn a_simulated_driver_of_each_generation_takes_the_steps() {
-    for driver in ["535", "550", "580"] {
+    for driver in ["470", "535", "550", "580", "610"] {
         let simulated = Simulated::new(&NodeSpec::new("h100").gpus(1).driver(driver));
         simulated.node.set_mig_mode(0, true).unwrap();
         let library = simulated.library();

@@ -147,7 +147,7 @@ fn instances_are_read_with_their_placements_and_devices_with_their_names() {
 
 #[test]
 fn an_older_driver_that_lacks_calls_and_versions_is_read_as_far_as_it_goes() {
-    for driver in ["535", "550", "580"] {
+    for driver in ["470", "535", "550", "580", "610"] {
         let simulated = Simulated::new(&NodeSpec::new("h100").gpus(1).driver(driver));
         simulated.node.set_mig_mode(0, true).unwrap();
         simulated.node.create_mig(0, "1g.10gb", Some(2)).unwrap();

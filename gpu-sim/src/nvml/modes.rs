@@ -6,14 +6,15 @@ use nvml_wrapper_sys::bindings::{nvmlDeviceAddressingMode_v1_t, nvmlReturn_t};
 
 use super::{
     abi::{Handle, InOut, Out, put, version_of},
-    code::Code,
-    session::{on, values},
+    code::{Answer, Code},
+    session::{Gpu, on, values},
 };
+use crate::Ecc;
 
 values! {
     fn nvmlDeviceGetPersistenceMode(gpu, session) -> c_uint { (!session.record(gpu).persistence_off).into() }
     fn nvmlDeviceGetComputeMode(gpu, session) -> c_uint { session.record(gpu).compute_mode }
-    fn nvmlDeviceGetDefaultEccMode(_, _) -> c_uint { 1 }
+    fn nvmlDeviceGetDefaultEccMode(gpu, _) -> c_uint { ecc(gpu)? }
     fn nvmlDeviceGetDisplayMode(_, _) -> c_uint { 1 }
     fn nvmlDeviceGetDisplayActive(_, _) -> c_uint { 0 }
     fn nvmlDeviceGetAccountingMode(_, _) -> c_uint { 0 }
@@ -55,24 +56,33 @@ extern "C" fn nvmlDeviceSetComputeMode(device: Handle, mode: c_uint) -> nvmlRetu
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetEccMode(device: Handle, current: Out<'_, c_uint>, pending: Out<'_, c_uint>) -> nvmlReturn_t {
-    on(device, |_, _| {
-        put(current, 1)?;
-        put(pending, 1)
+    on(device, |gpu, _| {
+        let mode = ecc(gpu)?;
+        put(current, mode)?;
+        put(pending, mode)
     })
 }
 
-/// No coherent addressing: `NVML_DEVICE_ADDRESSING_MODE_NONE`.
+fn ecc(gpu: &Gpu) -> Answer<c_uint> {
+    match gpu.board.ecc {
+        Ecc::On => Ok(1),
+        Ecc::Off => Ok(0),
+        Ecc::Absent => Err(Code::NOT_SUPPORTED),
+    }
+}
+
+/// `NVML_DEVICE_ADDRESSING_MODE_ATS` on a coherent board, else `…_NONE`.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetAddressingMode(
     device: Handle,
     mode: InOut<'_, nvmlDeviceAddressingMode_v1_t>,
 ) -> nvmlReturn_t {
-    on(device, |_, _| {
+    on(device, |gpu, _| {
         let mode = mode.ok_or(Code::INVALID_ARGUMENT)?;
         if mode.version != version_of::<nvmlDeviceAddressingMode_v1_t>(1) {
             return Err(Code::ARGUMENT_VERSION_MISMATCH);
         }
-        mode.value = 0;
+        mode.value = if gpu.board.coherent { 2 } else { 0 };
         Ok(())
     })
 }

@@ -11,7 +11,7 @@ use super::{
     code::{Answer, Code},
     session::{Gpu, on, values},
 };
-use crate::state::EccErrors;
+use crate::{Ecc, state::EccErrors};
 
 values! {
     fn nvmlDeviceGetPowerUsage(gpu, _) -> c_uint { gpu.board.power.idle_mw }
@@ -33,9 +33,12 @@ values! {
     fn nvmlDeviceGetCurrentClocksEventReasons(_, _) -> c_ulonglong { 1 }
     fn nvmlDeviceGetCurrentClocksThrottleReasons(_, _) -> c_ulonglong { 1 }
     fn nvmlDeviceGetNumFans(_, _) -> c_uint { 0 }
-    fn nvmlDeviceGetRowRemapperHistogram(gpu, _) -> nvmlRowRemapperHistogramValues_t {
+    fn nvmlDeviceGetRowRemapperHistogram(gpu, _) -> nvmlRowRemapperHistogramValues_t {{
+        if gpu.board.remappable_banks == 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
         nvmlRowRemapperHistogramValues_t { max: gpu.board.remappable_banks, high: 0, partial: 0, low: 0, none: 0 }
-    }
+    }}
 }
 
 #[unsafe(no_mangle)]
@@ -175,6 +178,9 @@ extern "C" fn nvmlDeviceGetTotalEccErrors(
     count: Out<'_, c_ulonglong>,
 ) -> nvmlReturn_t {
     on(device, |gpu, session| {
+        if gpu.board.ecc != Ecc::On {
+            return Err(Code::NOT_SUPPORTED);
+        }
         put(count, errors(&session.record(gpu).ecc, kind, counter)?)
     })
 }
@@ -189,6 +195,9 @@ extern "C" fn nvmlDeviceGetRemappedRows(
     failed: Out<'_, c_uint>,
 ) -> nvmlReturn_t {
     on(device, |gpu, session| {
+        if gpu.board.remappable_banks == 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let ecc = &session.record(gpu).ecc;
         let remapped = ecc.uncorrected_ever.saturating_sub(ecc.uncorrected);
         put(corrected, 0)?;

@@ -14,6 +14,7 @@ mod load;
 mod mig;
 mod smi;
 mod symbols;
+mod templates;
 
 use std::{
     io,

@@ -117,6 +117,7 @@ impl VersionedInfo {
             let info = unsafe { &mut *self.0.cast::<nvmlGpuInstanceProfileInfo_v2_t>() };
             fill!(info, profile, &name(profile));
             info.isP2pSupported = 0;
+            info.version = 0; // measured
         } else if knows_3 && version == version_of::<nvmlGpuInstanceProfileInfo_v3_t>(3) {
             let profile = find()?;
             // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
