@@ -24,6 +24,7 @@
 //! - [`Kind`], [`DeviceName`], [`QualifiedName`], [`Version`]: names, checked when parsed
 //! - [`DriverFiles`], [`DiscoverConfig`]: what a driver root holds
 //! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
+//! - [`names`]: environment variables and paths that other programs know
 //! - [`Error`]: why there is no spec; [`SkippedGpu`], [`FileProblem`]: what is missing from one that there is
 //!
 //! # Features
@@ -45,6 +46,7 @@ mod generate;
 #[cfg_attr(docsrs, doc(cfg(feature = "hook")))]
 pub mod hook;
 mod kind;
+pub mod names;
 mod pattern;
 mod root;
 mod spec;

@@ -135,7 +135,10 @@ mod tests {
         if let Ok(content) = std::fs::read("/etc/ld.so.cache") {
             let libraries = libraries(&content).unwrap();
             assert!(libraries.iter().all(|path| path.starts_with('/')), "{libraries:?}");
-            assert!(libraries.iter().any(|path| path.ends_with("/libc.so.6")), "{libraries:?}");
+            assert!(
+                libraries.iter().any(|path| path.ends_with("/libc.so.6")),
+                "{libraries:?}"
+            );
         }
     }
 
