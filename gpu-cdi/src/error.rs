@@ -102,6 +102,29 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Others may change what is in a folder for specs, and a spec names programs that run as root: take the folder's
+    /// permissions from them.
+    #[error(
+        "the CDI folder `{}` can be changed by others: it belongs to user {owner} and has mode {mode:04o}",
+        path.display()
+    )]
+    UnsafeDir {
+        /// The folder.
+        path: PathBuf,
+        /// The id of its owner.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A spec is in place and readers see it, but after a crash what was there before may be back.
+    #[error("the CDI spec `{}` is written, but its folder could not be synced", path.display())]
+    NotSynced {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
     /// A spec could not be written; what was there before is unchanged.
     #[error("cannot write the CDI spec `{}`", path.display())]
     Write {

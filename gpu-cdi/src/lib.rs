@@ -26,6 +26,7 @@
 //! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
 //! - [`generate_management`], [`generate_companion`], [`generate_imex`]: specs of devices that are no single GPU
 //! - [`Cache`]: the specs of a node, with the rules by which a runtime chooses among them; [`annotation`]
+//! - [`names`]: environment variables and paths that other programs know
 //! - [`Error`]: why there is no spec; [`SkippedGpu`], [`FileProblem`]: what is missing from one that there is
 //!
 //! # Features
@@ -50,6 +51,7 @@ mod generate;
 #[cfg_attr(docsrs, doc(cfg(feature = "hook")))]
 pub mod hook;
 mod kind;
+pub mod names;
 mod pattern;
 mod root;
 #[cfg(feature = "runtime")]

@@ -1,10 +1,8 @@
 use super::{GenerateOptions, HookName, Hooks, Roots, gpus::add_node, links};
-use crate::{ContainerEdits, DriverFiles, FoundFile, Library, Mount};
-
-/// Names the folders of the driver libraries to the vendor's container images.
-const LIBCUDA_DIR: &str = "NVIDIA_CTK_LIBCUDA_DIR";
-/// Tells the vendor's older runtime, which reads it, to leave the container alone.
-const VISIBLE_DEVICES_VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
+use crate::{
+    ContainerEdits, DriverFiles, FoundFile, Library, Mount,
+    names::{LIBCUDA_DIR, VISIBLE_DEVICES, VISIBLE_DEVICES_VOID},
+};
 
 /// Nodes that every CUDA program opens, whichever GPU it uses.
 const CONTROL_NODES: [&str; 4] = [
@@ -80,7 +78,7 @@ pub(super) fn void_edits() -> ContainerEdits {
 fn env(files: &DriverFiles) -> Vec<String> {
     vec![
         format!("{LIBCUDA_DIR}={}", files.library_dirs.join(":")),
-        VISIBLE_DEVICES_VOID.to_owned(),
+        format!("{VISIBLE_DEVICES}={VISIBLE_DEVICES_VOID}"),
     ]
 }
 
