@@ -1,0 +1,231 @@
+//! What can become of one GPU: each amount of demand that it can serve, at the least cost.
+
+use std::collections::HashMap;
+
+use crate::mig::{Board, GpuState, Mode, Placement, geometry::Load, loss::Losses};
+
+/// Instances destroyed, GPUs touched, mode changes, loss left: compared in this order.
+pub(super) type Costs = [u32; 4];
+
+/// Options of all GPUs in one pool; GPUs in the same state share theirs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pool {
+    supply: Vec<(u16, u8)>,
+    range: Vec<(u32, u32)>,
+    cost: Vec<Costs>,
+}
+
+impl Pool {
+    /// How many instances of each wanted profile (by row) an option serves; rows it does not serve are left out.
+    pub(super) fn supply(&self, option: u32) -> &[(u16, u8)] {
+        let (start, end) = self.range[option as usize];
+        &self.supply[start as usize..end as usize]
+    }
+
+    pub(super) fn cost(&self, option: u32) -> &Costs {
+        &self.cost[option as usize]
+    }
+
+    fn push(&mut self, supply: impl Iterator<Item = (u16, u8)>, cost: Costs) -> u32 {
+        let start = to_u32(self.supply.len());
+        self.supply.extend(supply);
+        self.range.push((start, to_u32(self.supply.len())));
+        self.cost.push(cost);
+        to_u32(self.cost.len() - 1)
+    }
+}
+
+/// One way to change a GPU: which idle instances stay, and what is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) kept: Vec<(usize, Placement)>,
+    pub(super) created: Vec<(usize, Placement)>,
+    pub(super) cost: Costs,
+}
+
+/// How often each profile of the board, eight bits each; a board has at most 32 profiles and 16 slots.
+type Counts = [u64; 4];
+
+fn bump(counts: &mut Counts, index: usize, up: bool) {
+    let one = 1 << (index % 8 * 8);
+    let word = &mut counts[index / 8];
+    *word = if up {
+        word.wrapping_add(one)
+    } else {
+        word.wrapping_sub(one)
+    };
+}
+
+/// Calls `visit` with every way to change a GPU.
+///
+/// `wanted` says of each profile of the board whether it may be made and counts as supply. Nothing is destroyed only to be
+/// made again, so some sets of instances come up once, not once for each way to reach them.
+pub(super) fn each_way(
+    gpu: &GpuState,
+    wanted: &[bool],
+    losses: &mut Losses,
+    visit: &mut impl FnMut(&Counts, &[(usize, Placement)], &[(usize, Placement)], Costs),
+) {
+    if gpu.mode == Mode::Unavailable {
+        return visit(&[0; 4], &[], &[], [0; 4]);
+    }
+    let board = &*gpu.board;
+    let (pinned, idle) = (gpu.placed(true), gpu.placed(false));
+    let mut candidates: Vec<_> = (0..board.rules().len())
+        .filter(|&index| wanted[index])
+        .flat_map(|index| {
+            board.rules()[index]
+                .placements
+                .iter()
+                .map(move |&(placement, mask)| (placement, mask, index))
+        })
+        .collect();
+    candidates.sort_unstable();
+    for keep in (0..1_u32 << idle.len().min(16)).rev() {
+        let mut walk = Walk {
+            board,
+            losses,
+            candidates: Vec::new(),
+            load: Load::new(board),
+            occupied: 0,
+            counts: [0; 4],
+            destroyed: to_u32(idle.len()) - keep.count_ones(),
+            disabled: gpu.mode == Mode::Disabled,
+            kept: Vec::new(),
+            created: Vec::new(),
+            visit,
+        };
+        let is_kept = |at: usize| keep & (1 << at) != 0;
+        for &(index, placement) in &pinned {
+            walk.load.add(index);
+            walk.occupied |= placement.mask();
+        }
+        for (_, &(index, placement)) in idle.iter().enumerate().filter(|&(at, _)| is_kept(at)) {
+            walk.load.add(index);
+            walk.occupied |= placement.mask();
+            walk.kept.push((index, placement));
+            if wanted[index] {
+                bump(&mut walk.counts, index, true);
+            }
+        }
+        let again = |&(placement, _, index): &(Placement, u32, usize)| {
+            idle.iter()
+                .enumerate()
+                .any(|(at, &instance)| !is_kept(at) && instance == (index, placement))
+        };
+        walk.candidates = candidates
+            .iter()
+            .filter(|c| c.1 & walk.occupied == 0 && !again(c))
+            .copied()
+            .collect();
+        walk.from(0);
+    }
+}
+
+struct Walk<'a, F> {
+    board: &'a Board,
+    losses: &'a mut Losses,
+    candidates: Vec<(Placement, u32, usize)>,
+    load: Load,
+    occupied: u32,
+    counts: Counts,
+    destroyed: u32,
+    disabled: bool,
+    kept: Vec<(usize, Placement)>,
+    created: Vec<(usize, Placement)>,
+    visit: &'a mut F,
+}
+
+impl<F: FnMut(&Counts, &[(usize, Placement)], &[(usize, Placement)], Costs)> Walk<'_, F> {
+    fn from(&mut self, first: usize) {
+        let touched = self.destroyed > 0 || !self.created.is_empty();
+        let loss = self.losses.of(self.occupied);
+        let cost = [self.destroyed, touched.into(), (touched && self.disabled).into(), loss];
+        (self.visit)(&self.counts, &self.kept, &self.created, cost);
+        for at in first..self.candidates.len() {
+            let (placement, mask, index) = self.candidates[at];
+            if self.occupied & mask != 0 || !self.load.admits(self.board, index) {
+                continue;
+            }
+            self.occupied |= mask;
+            self.load.add(index);
+            self.created.push((index, placement));
+            bump(&mut self.counts, index, true);
+            self.from(at + 1);
+            bump(&mut self.counts, index, false);
+            self.created.pop();
+            self.load.remove(index);
+            self.occupied &= !mask;
+        }
+    }
+}
+
+/// The options of one GPU into the pool: for each supply the cheapest, less those that another serves more for no more.
+///
+/// `rows` gives the row of each profile of the board, if it is wanted at all.
+pub(super) fn options(gpu: &GpuState, rows: &[Option<u16>], losses: &mut Losses, pool: &mut Pool) -> Vec<u32> {
+    let wanted: Vec<_> = rows.iter().map(Option::is_some).collect();
+    let mut cheapest: HashMap<Counts, Costs> = HashMap::new();
+    each_way(gpu, &wanted, losses, &mut |counts, _, _, cost| {
+        cheapest
+            .entry(*counts)
+            .and_modify(|known| *known = cost.min(*known))
+            .or_insert(cost);
+    });
+    let mut all: Vec<_> = cheapest.into_iter().collect();
+    all.sort_unstable_by_key(|&(counts, cost)| (cost, counts));
+    let mut kept: Vec<(Counts, Costs)> = Vec::new();
+    for (counts, cost) in all {
+        // Earlier ones cost no more.
+        if !kept.iter().any(|(more, _)| at_least(more, &counts)) {
+            kept.push((counts, cost));
+        }
+    }
+    let options = kept.iter().map(|(counts, cost)| {
+        let served = rows
+            .iter()
+            .enumerate()
+            .filter_map(|(index, row)| Some((row.as_ref().copied()?, count(counts, index))));
+        pool.push(served.filter(|&(_, n)| n > 0), *cost)
+    });
+    options.collect()
+}
+
+/// A way to carry out an option, the first in order of the starts.
+pub(super) fn way(
+    gpu: &GpuState,
+    rows: &[Option<u16>],
+    losses: &mut Losses,
+    supply: &[(u16, u8)],
+    cost: Costs,
+) -> Option<Way> {
+    let wanted: Vec<_> = rows.iter().map(Option::is_some).collect();
+    let mut target = [0; 4];
+    for (index, row) in rows.iter().enumerate() {
+        let served = supply.iter().find(|(r, _)| Some(*r) == *row).map_or(0, |&(_, n)| n);
+        (0..served).for_each(|_| bump(&mut target, index, true));
+    }
+    let mut found = None;
+    each_way(gpu, &wanted, losses, &mut |counts, kept, created, at| {
+        if found.is_none() && *counts == target && at == cost {
+            found = Some(Way {
+                kept: kept.to_vec(),
+                created: created.to_vec(),
+                cost,
+            });
+        }
+    });
+    found
+}
+
+fn count(counts: &Counts, index: usize) -> u8 {
+    u8::try_from(counts[index / 8] >> (index % 8 * 8) & 0xFF).unwrap_or(u8::MAX)
+}
+
+fn at_least(more: &Counts, less: &Counts) -> bool {
+    (0..32).all(|index| count(more, index) >= count(less, index))
+}
+
+fn to_u32(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

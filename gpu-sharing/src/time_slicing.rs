@@ -1,0 +1,294 @@
+//! One device handed out several times: ids of the replicas, and which of them to take together.
+//!
+//! The words are those of the device plugin's configuration (`sharing.timeSlicing`); the same ids serve MPS. All functions
+//! are deterministic, where the vendor's plugin leaves ties to the order of a map.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// What separates a device and the number of its replica: `GPU-…::3`.
+pub const SEPARATOR: &str = "::";
+
+/// The id under which the kubelet knows a device: its UUID, or `uuid::n` for replica `n` of it.
+///
+/// ```
+/// use gpu_sharing::time_slicing::SharedId;
+///
+/// let id: SharedId = "GPU-1::3".parse()?;
+/// assert_eq!((id.device(), id.replica()), ("GPU-1", Some(3)));
+/// assert_eq!("GPU-1".parse::<SharedId>()?.replica(), None);
+/// # Ok::<(), gpu_sharing::time_slicing::ParseSharedIdError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SharedId {
+    device: String,
+    replica: Option<u32>,
+}
+
+impl SharedId {
+    /// The device, without the replica: what a container gets to see.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The number of the replica from 0; `None` for a device that is not shared.
+    pub fn replica(&self) -> Option<u32> {
+        self.replica
+    }
+}
+
+impl fmt::Display for SharedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.replica {
+            Some(replica) => f.pad(&format!("{}{SEPARATOR}{replica}", self.device)),
+            None => f.pad(&self.device),
+        }
+    }
+}
+
+impl FromStr for SharedId {
+    type Err = ParseSharedIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let fail = || ParseSharedIdError { text: text.to_owned() };
+        let (device, replica) = match text.split_once(SEPARATOR) {
+            Some((device, number)) => {
+                // As written by `Display` and nothing else: `+1` and `01` would be second names of one replica.
+                let replica: u32 = number.parse().map_err(|_| fail())?;
+                (
+                    device,
+                    (replica.to_string() == number)
+                        .then_some(Some(replica))
+                        .ok_or_else(fail)?,
+                )
+            }
+            None => (text, None),
+        };
+        if device.is_empty() {
+            return Err(fail());
+        }
+        Ok(Self {
+            device: device.to_owned(),
+            replica,
+        })
+    }
+}
+
+impl TryFrom<String> for SharedId {
+    type Error = ParseSharedIdError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<SharedId> for String {
+    fn from(id: SharedId) -> Self {
+        id.to_string()
+    }
+}
+
+/// A text that is no device or replica id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a device id: expected a UUID, or a UUID, `::` and the number of a replica")]
+pub struct ParseSharedIdError {
+    text: String,
+}
+
+/// The ids of a device that is shared `replicas` times, by number; the device's own id if that is less than 2.
+///
+/// ```
+/// let ids = gpu_sharing::time_slicing::replicate("GPU-1", 2)?;
+/// assert_eq!(ids.iter().map(ToString::to_string).collect::<Vec<_>>(), ["GPU-1::0", "GPU-1::1"]);
+/// # Ok::<(), gpu_sharing::time_slicing::ParseSharedIdError>(())
+/// ```
+///
+/// # Errors
+///
+/// If the device's id is empty or itself the id of a replica.
+pub fn replicate(device: &str, replicas: u32) -> Result<Vec<SharedId>, ParseSharedIdError> {
+    if device.is_empty() || device.contains(SEPARATOR) {
+        return Err(ParseSharedIdError {
+            text: device.to_owned(),
+        });
+    }
+    let id = |replica| SharedId {
+        device: device.to_owned(),
+        replica,
+    };
+    Ok(if replicas < 2 {
+        vec![id(None)]
+    } else {
+        (0..replicas).map(|n| id(Some(n))).collect()
+    })
+}
+
+/// The resource name of shared devices where they are renamed: `nvidia.com/gpu.shared`.
+pub fn shared_name(resource: &str) -> String {
+    format!("{resource}.shared")
+}
+
+/// Which devices to fill first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spread {
+    /// The device with the fewest replicas handed out.
+    #[default]
+    Distributed,
+    /// The device with the most replicas handed out.
+    Packed,
+}
+
+/// Which ids to hand out together: `size` of them, the required ones first, then one after the other by `spread`.
+///
+/// `all` is every id of the resource, `available` those that are free. A device counts as used by each of its ids that is
+/// not available, and by the required ones. Among equals the device with the fewest picked in this call goes first, then
+/// the order of `all`; the answer names the ids in the order in which they were picked.
+///
+/// ```
+/// use gpu_sharing::time_slicing::{SharedId, Spread, prefer, replicate};
+///
+/// let all = [replicate("GPU-1", 2)?, replicate("GPU-2", 2)?].concat();
+/// let pick = |spread| prefer(&all, &all, &[], 2, spread).map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+/// assert_eq!(pick(Spread::Distributed)?, ["GPU-1::0", "GPU-2::0"]);
+/// assert_eq!(pick(Spread::Packed)?, ["GPU-1::0", "GPU-1::1"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// [`PreferError`] if fewer are available than are needed, or more are required than asked for.
+pub fn prefer(
+    all: &[SharedId],
+    available: &[SharedId],
+    required: &[SharedId],
+    size: usize,
+    spread: Spread,
+) -> Result<Vec<SharedId>, PreferError> {
+    let needed = size.checked_sub(required.len()).ok_or(PreferError {
+        size,
+        available: available.len(),
+    })?;
+    let known: BTreeSet<_> = all.iter().collect();
+    let mut free: BTreeSet<_> = available.iter().filter(|id| known.contains(id)).collect();
+    for id in required {
+        free.remove(id);
+    }
+    if free.len() < needed {
+        return Err(PreferError {
+            size,
+            available: available.len(),
+        });
+    }
+    let mut used: BTreeMap<&str, usize> = BTreeMap::new();
+    for id in all {
+        *used.entry(&id.device).or_default() += usize::from(!free.contains(id));
+    }
+    let mut picked: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut ids = required.to_vec();
+    for _ in 0..needed {
+        let rank = |&&id: &&&SharedId| {
+            let (used, picked) = (used[id.device()], picked.get(id.device()).copied().unwrap_or(0));
+            let load = match spread {
+                Spread::Distributed => used,
+                Spread::Packed => usize::MAX - used,
+            };
+            (load, picked)
+        };
+        let candidates: Vec<_> = all.iter().filter(|id| free.contains(id)).collect();
+        let Some(&id) = candidates.iter().min_by_key(rank) else {
+            break;
+        };
+        free.remove(id);
+        *used.entry(&id.device).or_default() += 1;
+        *picked.entry(&id.device).or_default() += 1;
+        ids.push(id.clone());
+    }
+    Ok(ids)
+}
+
+/// A request for more devices than there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot choose {size} devices from {available} that are available")]
+pub struct PreferError {
+    size: usize,
+    available: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids(text: &str) -> Vec<SharedId> {
+        text.split_whitespace().map(|id| id.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_one_text_names_a_replica() {
+        for bad in [
+            "",
+            "::1",
+            "GPU-1::",
+            "GPU-1::x",
+            "GPU-1::01",
+            "GPU-1::+1",
+            "GPU-1::1::2",
+            "GPU-1::99999999999",
+        ] {
+            assert!(bad.parse::<SharedId>().is_err(), "{bad}");
+        }
+        assert!(replicate("GPU-1::0", 2).is_err());
+        assert_eq!(replicate("GPU-1", 1).unwrap(), ids("GPU-1"));
+    }
+
+    #[test]
+    fn devices_in_use_count_and_the_required_come_first() {
+        #[track_caller]
+        fn check(available: &str, required: &str, size: usize, spread: Spread, expected: &str) {
+            let all = ids("a::0 a::1 a::2 b::0 b::1 b::2");
+            assert_eq!(
+                prefer(&all, &ids(available), &ids(required), size, spread).unwrap(),
+                ids(expected)
+            );
+        }
+        check("a::2 b::0 b::1 b::2", "", 2, Spread::Distributed, "b::0 b::1");
+        check("a::2 b::0 b::1 b::2", "", 2, Spread::Packed, "a::2 b::0");
+        check("a::1 a::2 b::0 b::1 b::2", "b::1", 2, Spread::Packed, "b::1 a::1");
+        check("a::0", "", 0, Spread::Packed, "");
+    }
+
+    #[test]
+    fn too_few_is_an_error() {
+        let all = ids("a::0 a::1");
+        assert!(prefer(&all, &all, &[], 3, Spread::Packed).is_err());
+        assert!(prefer(&all, &all, &all, 1, Spread::Packed).is_err());
+        assert!(
+            prefer(&all, &ids("x::0 x::1"), &[], 1, Spread::Packed).is_err(),
+            "unknown ids are not available"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_answer_has_no_id_twice_and_levels_the_devices(devices in 1_usize..5, replicas in 2_u32..5, size in 0_usize..12) {
+            let all: Vec<_> = (0..devices).flat_map(|n| replicate(&format!("GPU-{n}"), replicas).unwrap()).collect();
+            match prefer(&all, &all, &[], size, Spread::Distributed) {
+                Ok(chosen) => {
+                    prop_assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), size);
+                    let on = |n: usize| chosen.iter().filter(|id| id.device() == format!("GPU-{n}")).count();
+                    let (least, most) = ((0..devices).map(on).min().unwrap(), (0..devices).map(on).max().unwrap());
+                    prop_assert!(most - least <= 1);
+                }
+                Err(_) => prop_assert!(size > all.len()),
+            }
+        }
+    }
+}

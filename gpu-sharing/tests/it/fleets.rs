@@ -1,0 +1,163 @@
+//! Random fleets and demands, in the crate's words and in those of the independent search.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use gpu_sharing::mig::{Catalogue, Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Profile};
+use proptest::prelude::*;
+
+use crate::brute;
+
+/// A GPU before its instances are known to fit.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    board: usize,
+    enabled: bool,
+    /// Which of all placements of the board to try, and whether the instance is pinned.
+    tries: Vec<(prop::sample::Index, bool)>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) gpus: Vec<Draft>,
+    demand: Vec<(usize, prop::sample::Index, u32)>,
+}
+
+const BOARDS: [&str; 4] = ["H100-80GB", "A30-24GB", "A100-40GB", "RTX-PRO-6000-Blackwell-96GB"];
+
+/// Fleets of these boards; a GPU has up to `held` instances, a demand up to `kinds` profiles of up to `most` each.
+pub(crate) fn cases(
+    gpus: std::ops::RangeInclusive<usize>,
+    boards: usize,
+    held: usize,
+    kinds: usize,
+    most: u32,
+) -> impl Strategy<Value = Case> {
+    let tries = prop::collection::vec((any::<prop::sample::Index>(), prop::bool::weighted(0.4)), 0..=held);
+    let gpu = (0..boards, prop::bool::weighted(0.85), tries).prop_map(|(board, enabled, tries)| Draft {
+        board,
+        enabled,
+        tries,
+    });
+    let demand = prop::collection::vec((0..boards, any::<prop::sample::Index>(), 1..=most), 1..=kinds);
+    (prop::collection::vec(gpu, gpus), demand).prop_map(|(gpus, demand)| Case { gpus, demand })
+}
+
+impl Case {
+    pub(crate) fn fleet(&self) -> Fleet {
+        let gpus = self.gpus.iter().enumerate().map(|(at, draft)| draft.state(at));
+        Fleet::new(gpus).expect("drafts keep to the board")
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        let profile = |board: usize, index: &prop::sample::Index| -> Profile {
+            let names = tables()[board].iter().map(|row| row.0.clone()).collect::<Vec<_>>();
+            index.get(&names).clone()
+        };
+        self.demand
+            .iter()
+            .map(|(board, index, n)| (profile(*board, index), *n))
+            .collect()
+    }
+
+    pub(crate) fn brute(&self) -> (Vec<brute::Gpu>, BTreeMap<Profile, u32>) {
+        let gpu = |gpu: &GpuState| brute::Gpu {
+            table: tables()[BOARDS
+                .iter()
+                .position(|name| *name == gpu.board.name())
+                .expect("one of these")]
+            .clone(),
+            enabled: gpu.mode == Mode::Enabled,
+            instances: gpu
+                .instances
+                .iter()
+                .map(|held| (held.instance.profile.clone(), held.instance.placement, held.pinned))
+                .collect(),
+        };
+        let demand = self.demand().iter().map(|(profile, n)| (profile.clone(), n)).collect();
+        (self.fleet().gpus().iter().map(gpu).collect(), demand)
+    }
+}
+
+impl Draft {
+    fn state(&self, at: usize) -> GpuState {
+        let board = Arc::clone(Catalogue::builtin().board(BOARDS[self.board]).expect("built in"));
+        // Engines are not in the independent tables, so RTX PRO instances keep to profiles that they do not limit.
+        let names: Vec<_> = tables()[self.board].iter().map(|row| row.0.clone()).collect();
+        let places: Vec<Instance> = names
+            .iter()
+            .flat_map(|profile| {
+                let spec = board.spec(profile).expect("the tables agree");
+                spec.placements.iter().map(|&placement| Instance {
+                    placement,
+                    profile: profile.clone(),
+                })
+            })
+            .collect();
+        let mut instances: Vec<Held> = Vec::new();
+        for (index, pinned) in self.tries.iter().filter(|_| self.enabled) {
+            let more = Held {
+                instance: index.get(&places).clone(),
+                pinned: *pinned,
+            };
+            let all = instances.iter().chain([&more]).map(|held| held.instance.clone());
+            if Geometry::from_instances(&board, all).is_ok() {
+                instances.push(more);
+            }
+        }
+        let mode = if self.enabled { Mode::Enabled } else { Mode::Disabled };
+        GpuState {
+            name: format!("gpu-{at}"),
+            board,
+            mode,
+            instances,
+        }
+    }
+}
+
+fn tables() -> [brute::Table; 4] {
+    let eight = |names: [&str; 7]| {
+        let [one, me, double, two, three, four, seven] = names;
+        brute::table(&[
+            (one, &[0, 1, 2, 3, 4, 5, 6], 1, 7),
+            (me, &[0, 1, 2, 3, 4, 5, 6], 1, 1),
+            (double, &[0, 2, 4, 6], 2, 4),
+            (two, &[0, 2, 4], 2, 3),
+            (three, &[0, 4], 4, 2),
+            (four, &[0], 4, 1),
+            (seven, &[0], 8, 1),
+        ])
+    };
+    [
+        eight([
+            "1g.10gb",
+            "1g.10gb+me",
+            "1g.20gb",
+            "2g.20gb",
+            "3g.40gb",
+            "4g.40gb",
+            "7g.80gb",
+        ]),
+        brute::table(&[
+            ("1g.6gb", &[0, 1, 2, 3], 1, 4),
+            ("1g.6gb+me", &[0, 1, 2, 3], 1, 1),
+            ("2g.12gb", &[0, 2], 2, 2),
+            ("4g.24gb", &[0], 4, 1),
+        ]),
+        // 1g.10gb is the 1g of an H100-80GB and the double memory profile of this one.
+        eight([
+            "1g.5gb",
+            "1g.5gb+me",
+            "1g.10gb",
+            "2g.10gb",
+            "3g.20gb",
+            "4g.20gb",
+            "7g.40gb",
+        ]),
+        brute::table(&[
+            ("1g.24gb", &[0, 3, 6, 9], 3, 4),
+            ("1g.24gb+gfx", &[0, 3, 6, 9], 3, 4),
+            ("2g.48gb", &[0, 6], 6, 2),
+            ("4g.96gb", &[0], 12, 1),
+        ]),
+    ]
+}

@@ -1,0 +1,9 @@
+//! The planner against an independent search, and what holds for every plan.
+
+mod brute;
+mod defragment;
+mod fleets;
+mod offline;
+mod online;
+mod packing;
+mod reshape;

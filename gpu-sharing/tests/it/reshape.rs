@@ -1,0 +1,134 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use gpu_sharing::mig::{Catalogue, Fleet, Geometry, GpuState, Held, Mode, PlanError, Wanted, reshape};
+
+fn gpu(name: &str, board: &str, mode: Mode, instances: &[(&str, u8, bool)]) -> GpuState {
+    let board = Arc::clone(Catalogue::builtin().board(board).expect("built in"));
+    let held = |(profile, start, pinned): &(&str, u8, bool)| Held {
+        instance: Geometry::new(&board, [(profile.parse().expect("a profile"), *start)])
+            .expect("it fits")
+            .instances()[0]
+            .clone(),
+        pinned: *pinned,
+    };
+    let instances = instances.iter().map(held).collect();
+    GpuState {
+        name: name.into(),
+        board,
+        mode,
+        instances,
+    }
+}
+
+fn wanted(gpu: &str, profiles: &[(&str, u32)]) -> BTreeMap<String, Wanted> {
+    let demand = profiles
+        .iter()
+        .map(|(profile, n)| (profile.parse().expect("a profile"), *n))
+        .collect();
+    BTreeMap::from([(gpu.to_owned(), Wanted::Instances(demand))])
+}
+
+#[track_caller]
+fn check(gpu: GpuState, profiles: &[(&str, u32)], expected: Result<&str, &str>) {
+    let name = gpu.name.clone();
+    let fleet = Fleet::new([gpu]).expect("a legal state");
+    let steps = match reshape(&fleet, &wanted(&name, profiles)) {
+        Ok(plan) => {
+            let checked = plan.check(&fleet).expect("made for this state");
+            Ok(checked
+                .steps()
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", "))
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    assert_eq!(steps.as_deref().map_err(String::as_str), expected);
+}
+
+#[test]
+fn what_is_there_already_stays() {
+    let seven: Vec<_> = (0..7).map(|start| ("1g.10gb", start, start == 3)).collect();
+    check(
+        gpu("gpu-0", "H100-80GB", Mode::Enabled, &seven),
+        &[("1g.10gb", 7)],
+        Ok(""),
+    );
+    check(
+        gpu(
+            "gpu-0",
+            "H100-80GB",
+            Mode::Enabled,
+            &[("1g.10gb", 0, true), ("1g.10gb", 6, false)],
+        ),
+        &[("1g.10gb", 1), ("3g.40gb", 1)],
+        Ok("destroy 1g.10gb@6 on gpu-0, create 3g.40gb@4 on gpu-0"),
+    );
+}
+
+#[test]
+fn mig_mode_is_switched_on_before_instances_are_made() {
+    check(
+        gpu("gpu-0", "A30-24GB", Mode::Disabled, &[]),
+        &[("4g.24gb", 1)],
+        Ok("enable MIG on gpu-0, create 4g.24gb@0 on gpu-0"),
+    );
+}
+
+#[test]
+fn a_refusal_names_the_gpu_the_profile_and_what_is_short() {
+    let empty = || gpu("gpu-0", "H100-80GB", Mode::Enabled, &[]);
+    check(
+        empty(),
+        &[("1g.10gb", 4), ("2g.20gb", 1), ("3g.40gb", 1)],
+        Err(
+            "2 of 4 × `1g.10gb` do not fit beside 1 × 2g.20gb, 1 × 3g.40gb on `gpu-0`: 2 free blocks of 1 slot are short",
+        ),
+    );
+    check(
+        empty(),
+        &[("1g.5gb", 1)],
+        Err("no GPU offers `1g.5gb` (there are: H100-80GB)"),
+    );
+    check(
+        gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("1g.10gb", 5, true)]),
+        &[("1g.10gb", 2), ("3g.40gb", 1), ("2g.20gb", 1)],
+        Err(
+            "1 of 1 × `2g.20gb` do not fit beside 1 × 3g.40gb on `gpu-0`: 1 free block of 2 slots is short, because of instances \
+             in use: 1g.10gb@5",
+        ),
+    );
+    check(
+        gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("1g.10gb", 5, true)]),
+        &[("3g.40gb", 1)],
+        Err("`1g.10gb@5` on GPU `gpu-0` is in use, and the configuration has no place for it"),
+    );
+}
+
+#[test]
+fn switching_off_destroys_what_is_idle_and_spares_what_is_not() {
+    let off = BTreeMap::from([("gpu-0".to_owned(), Wanted::Disabled)]);
+    let idle = Fleet::new([gpu("gpu-0", "A30-24GB", Mode::Enabled, &[("2g.12gb", 0, false)])]).expect("legal");
+    let steps = reshape(&idle, &off)
+        .expect("nobody uses it")
+        .check(&idle)
+        .expect("fresh");
+    let steps: Vec<_> = steps.steps().iter().map(ToString::to_string).collect();
+    assert_eq!(steps, ["destroy 2g.12gb@0 on gpu-0", "disable MIG on gpu-0"]);
+    let used = Fleet::new([gpu("gpu-0", "A30-24GB", Mode::Enabled, &[("2g.12gb", 0, true)])]).expect("legal");
+    assert!(matches!(reshape(&used, &off), Err(PlanError::Pinned { .. })));
+}
+
+#[test]
+fn a_plan_is_refused_once_an_instance_it_destroys_is_in_use() {
+    let before = Fleet::new([gpu("gpu-0", "A30-24GB", Mode::Enabled, &[("2g.12gb", 0, false)])]).expect("legal");
+    let now = Fleet::new([gpu("gpu-0", "A30-24GB", Mode::Enabled, &[("2g.12gb", 0, true)])]).expect("legal");
+    let plan = reshape(&before, &wanted("gpu-0", &[("4g.24gb", 1)])).expect("it is idle");
+    assert!(plan.check(&before).is_ok());
+    let stale = plan.check(&now).expect_err("in use");
+    assert_eq!(
+        stale.to_string(),
+        "the plan is out of date for GPU `gpu-0`: `2g.12gb@0` is in use"
+    );
+}
