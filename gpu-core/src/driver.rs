@@ -15,6 +15,9 @@ pub struct Driver {
     /// loadable).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cuda_version: Option<CudaVersion>,
+    /// The branch that the driver was built from, e.g. `r580_95` (`nvmlSystemGetDriverBranch`); from 550 on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
 }
 
 /// A driver version: two or three numbers joined by dots, kept as the driver writes them (`580.159.04`).

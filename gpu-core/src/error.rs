@@ -74,6 +74,14 @@ pub enum Error {
         #[source]
         source: NvmlError,
     },
+    /// A call about the whole node has not returned for longer than was allowed. It may still return one day.
+    #[error("`{call}` has not returned for {} s", elapsed.as_secs())]
+    Hung {
+        /// The NVML function.
+        call: &'static str,
+        /// How long it has not returned for.
+        elapsed: std::time::Duration,
+    },
     /// The driver answered something that has no meaning here.
     #[error("`{call}` answered `{answer}`")]
     Answer {
@@ -96,8 +104,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The thread that waits for events could not be started.
-    #[error("cannot start the thread that waits for GPU events")]
+    /// A thread that calls NVML could not be started.
+    #[error("cannot start a thread to call the NVIDIA driver library")]
     Thread(#[source] std::io::Error),
 }
 
@@ -112,6 +120,7 @@ impl Error {
                 | Self::VersionMismatch { .. }
                 | Self::Init { .. }
                 | Self::Call { .. }
+                | Self::Hung { .. }
         )
     }
 }

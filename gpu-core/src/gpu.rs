@@ -1,6 +1,9 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Architecture, Brand, ComputeCapability, ComputeMode, GpuUuid, Pci};
+use crate::{
+    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Fabric, GpuUuid, Mig, NvLink, Pci, VgpuHost,
+    VirtualizationMode,
+};
 
 /// One physical GPU.
 ///
@@ -35,12 +38,43 @@ pub struct Gpu {
     /// Not the node of the GPU's own memory, which `nvmlDeviceGetNumaNodeId` reports on coherent machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
+    /// The NUMA node that the GPU's own memory forms on coherent machines (`nvmlDeviceGetNumaNodeId`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_numa_node: Option<u32>,
+    /// The PCIe root complex above it as the kernel names it, e.g. `pci0000:64` (where `/sys/bus/pci/devices/<address>`
+    /// leads).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_root: Option<String>,
+    /// How it shares addresses with the machine's processes (`nvmlDeviceGetAddressingMode`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addressing_mode: Option<AddressingMode>,
+    /// Whether it is passed through to this machine, or a virtual one (`nvmlDeviceGetVirtualizationMode`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtualization: Option<VirtualizationMode>,
+    /// The mark of a virtual GPU, the host's driver (`/sys/bus/pci/devices/<address>/config`); read by the privileged alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vgpu_host: Option<VgpuHost>,
+    /// Its place on the base board (`nvmlDeviceGetModuleId`), by which the fabric manager names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module_id: Option<u32>,
+    /// The NVLink fabric it belongs to; `None` where there is none beyond the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<Fabric>,
+    /// Its NVLinks, by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nvlinks: Vec<NvLink>,
     /// Partitioning into GPU instances; `None` where the GPU cannot do it (`nvmlDeviceGetMigMode`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<Mig>,
     /// Error correction of the memory (`nvmlDeviceGetEccMode`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ecc: Option<Ecc>,
+    /// Memory rows replaced by spare ones, from Ampere on (`nvmlDeviceGetRemappedRows`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remapped_rows: Option<RemappedRows>,
+    /// Whether memory pages wait for a reboot to be retired, before Ampere (`nvmlDeviceGetRetiredPagesPendingStatus`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_retirement_pending: Option<bool>,
     /// Who may use the GPU at once (`nvmlDeviceGetComputeMode`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode: Option<ComputeMode>,
@@ -89,16 +123,6 @@ impl Memory {
     }
 }
 
-/// Multi-Instance GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Mig {
-    /// The mode in force.
-    pub enabled: bool,
-    /// The mode after the next reset.
-    pub pending_enabled: bool,
-}
-
 /// Error correction of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -107,6 +131,26 @@ pub struct Ecc {
     pub enabled: bool,
     /// The mode after the next reboot.
     pub pending_enabled: bool,
+    /// Errors since the driver was loaded that could not be corrected (`nvmlDeviceGetTotalEccErrors`, volatile).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncorrected_since_load: Option<u64>,
+    /// Errors over the board's life that could not be corrected (aggregate).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncorrected_in_life: Option<u64>,
+}
+
+/// Memory rows that were replaced by spare ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemappedRows {
+    /// Rows replaced after errors that could be corrected (`corrRows`).
+    pub correctable: u32,
+    /// Rows replaced after errors that could not (`uncRows`).
+    pub uncorrectable: u32,
+    /// A row waits for a reset to be replaced (`isPending`).
+    pub pending: bool,
+    /// A row could not be replaced: the board is due for return (`failureOccurred`).
+    pub failed: bool,
 }
 
 /// Power limits in milliwatts.

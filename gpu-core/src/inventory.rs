@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{Driver, Gpu, GpuUuid, Problem};
+use crate::{Driver, Gpu, GpuPair, GpuUuid, MigDevice, MigUuid, Problem};
 
 /// Everything that was read of one node's GPUs.
 ///
@@ -20,6 +20,9 @@ pub struct Inventory {
     pub driver: Option<Driver>,
     /// The GPUs that could be read, in NVML's order (by PCI address).
     pub gpus: Vec<Gpu>,
+    /// What lies between each two of them, by index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topology: Vec<GpuPair>,
     /// What could not be read, in the order it was met.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
@@ -33,6 +36,20 @@ impl Inventory {
     pub fn gpu(&self, uuid: &GpuUuid) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
     }
+
+    /// The MIG device with this UUID, and its GPU.
+    pub fn mig_device(&self, uuid: &MigUuid) -> Option<(&Gpu, &MigDevice)> {
+        self.gpus.iter().find_map(|gpu| {
+            let devices = &gpu.mig.as_ref()?.devices;
+            Some((gpu, devices.iter().find(|device| device.uuid == *uuid)?))
+        })
+    }
+
+    /// What lies between two GPUs, given by index in any order.
+    pub fn pair(&self, one: u32, other: u32) -> Option<&GpuPair> {
+        let gpus = [one.min(other), one.max(other)];
+        self.topology.iter().find(|pair| pair.gpus == gpus)
+    }
 }
 
 impl Default for Inventory {
@@ -43,6 +60,7 @@ impl Default for Inventory {
             generation: 0,
             driver: None,
             gpus: Vec::new(),
+            topology: Vec::new(),
             problems: Vec::new(),
         }
     }

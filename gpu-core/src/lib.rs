@@ -27,28 +27,41 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod change;
 mod driver;
 #[cfg(feature = "nvml")]
 mod error;
 mod gpu;
 mod inventory;
+mod mig;
 #[cfg(feature = "nvml")]
 pub mod nvml;
 mod pci;
 mod problem;
 mod product;
+#[cfg(feature = "nvml")]
+mod sysfs;
+mod topology;
 mod uuid;
+mod vgpu;
 
 #[cfg(feature = "nvml")]
 pub use crate::error::{Error, Result};
 pub use crate::{
+    change::Change,
     driver::{CudaVersion, Driver, DriverVersion, ParseVersionError},
-    gpu::{Ecc, Gpu, Memory, Mig, PcieLink, PowerLimit},
+    gpu::{Ecc, Gpu, Memory, PcieLink, PowerLimit, RemappedRows},
     inventory::Inventory,
+    mig::{
+        ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Mig, MigAttributes, MigDevice, MigProfile,
+        ParseMigProfileError, Placement,
+    },
     pci::{ParsePciAddressError, ParsePciIdError, Pci, PciAddress, PciId},
     problem::{Problem, ProblemKind},
-    product::{Architecture, Brand, ComputeCapability, ComputeMode},
-    uuid::{GpuUuid, ParseGpuUuidError},
+    product::{AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, VirtualizationMode},
+    topology::{CommonAncestor, Fabric, FabricState, GpuPair, NvLink, NvLinkRemote, P2pStatus},
+    uuid::{GpuUuid, MigUuid, ParseGpuUuidError, ParseMigUuidError},
+    vgpu::{ParseVgpuError, VgpuHost},
 };
 
 #[cfg(doctest)]

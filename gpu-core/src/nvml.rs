@@ -14,11 +14,16 @@
 //! module `raw` for the calls that it lacks or shortens.
 
 mod events;
+mod gate;
+mod guard;
 mod library;
 mod raw;
 mod read;
+mod watcher;
 
 pub use self::{
     events::{HealthEvent, HealthEventKind, HealthWatch, Watched},
+    guard::StuckCall,
     library::{Library, LibrarySearch},
+    watcher::{NodeEvent, WatchConfig, Watcher},
 };

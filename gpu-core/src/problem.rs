@@ -46,6 +46,8 @@ pub enum ProblemKind {
     Lost,
     /// The caller may not look at it; it is not in the list of GPUs.
     NoPermission,
+    /// A call about it has not returned for longer than was allowed; it is not in the list of GPUs.
+    Hung,
     /// It answered with another error where an answer is needed; it is not in the list of GPUs.
     Unreadable,
     /// It is in the list of GPUs without the value that this call should have given.
@@ -57,6 +59,7 @@ impl fmt::Display for ProblemKind {
         f.write_str(match self {
             Self::Lost => "is lost",
             Self::NoPermission => "may not be read",
+            Self::Hung => "does not answer",
             Self::Unreadable => "cannot be read",
             Self::Incomplete => "is read incompletely",
         })

@@ -176,6 +176,79 @@ impl fmt::Display for ComputeMode {
     }
 }
 
+/// How a GPU shares addresses with the machine's processes; displayed as NVIDIA's tools write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AddressingMode {
+    /// Not at all.
+    None,
+    /// By the kernel, which migrates pages (heterogeneous memory management).
+    Hmm,
+    /// By the hardware, which asks the processor's page tables (address translation services).
+    Ats,
+    /// A number that this version does not know.
+    #[serde(untagged)]
+    Other(u32),
+}
+
+impl AddressingMode {
+    /// From NVML's number.
+    pub fn from_nvml(number: u32) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Hmm,
+            2 => Self::Ats,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for AddressingMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::None => "None",
+            Self::Hmm => "HMM",
+            Self::Ats => "ATS",
+            Self::Other(number) => return f.pad(&format!("addressing mode {number}")),
+        })
+    }
+}
+
+/// What a GPU is to the machine that sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum VirtualizationMode {
+    /// A GPU of a machine of metal.
+    None,
+    /// A whole GPU in a virtual machine.
+    Passthrough,
+    /// A virtual GPU in a virtual machine.
+    Vgpu,
+    /// A GPU that hosts virtual ones.
+    HostVgpu,
+    /// A GPU that hosts shared graphics.
+    HostVsga,
+    /// A number that this version does not know.
+    #[serde(untagged)]
+    Other(u32),
+}
+
+impl VirtualizationMode {
+    /// From NVML's number.
+    pub fn from_nvml(number: u32) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Passthrough,
+            2 => Self::Vgpu,
+            3 => Self::HostVgpu,
+            4 => Self::HostVsga,
+            other => Self::Other(other),
+        }
+    }
+}
+
 /// A CUDA compute capability, written `9.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

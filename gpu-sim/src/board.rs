@@ -2,6 +2,8 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use crate::mig::ModeRules;
+
 /// What NVML answers for one model of board, apart from what differs between two boards of that model.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,10 +41,24 @@ pub struct Board {
     pub clocks: Clocks,
     /// Memory banks that can still remap a row.
     pub remappable_banks: u32,
-    /// Whether the board can be partitioned. A board that cannot answers MIG calls with `NOT_SUPPORTED`.
-    pub mig_capable: bool,
+    /// Name of the board's [`MigTable`](crate::MigTable). A board without one cannot be partitioned and answers MIG calls
+    /// with `NOT_SUPPORTED`.
+    pub mig: Option<String>,
     /// Bit mask of the NVML events the board can report.
     pub event_types: u64,
+}
+
+impl Board {
+    /// `NVML_DEVICE_ARCH_AMPERE`.
+    const AMPERE: u32 = 7;
+
+    /// What a change of MIG mode takes on a node with that `nvmlGpuVirtualizationMode_t`.
+    pub(crate) fn mode_rules(&self, virtualization: u32) -> ModeRules {
+        ModeRules {
+            by_reset: self.architecture == Self::AMPERE,
+            passed_through: virtualization == 1,
+        }
+    }
 }
 
 /// Memory sizes of a [`Board`].
@@ -149,6 +165,13 @@ mod tests {
         for text in FILES {
             let board: Board = serde_saphyr::from_str(text).unwrap();
             assert!(board.memory.reserved_bytes < board.memory.total_bytes, "{}", board.name);
+            let mig = board.mig.as_deref();
+            assert_eq!(
+                mig.and_then(crate::mig::find).is_some(),
+                mig.is_some(),
+                "{}",
+                board.name
+            );
         }
         assert_eq!(boards().len(), FILES.len());
     }

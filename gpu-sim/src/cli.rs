@@ -1,5 +1,7 @@
 //! The command `gpu-sim`: makes simulated nodes and lets things happen to them.
 
+mod mig;
+
 use std::{
     error::Error as _,
     ffi::OsString,
@@ -35,11 +37,24 @@ enum Command {
         gpu: OfGpu,
         /// The Xid, such as 79.
         code: u64,
+        /// GPU instance that it is of. Default: the whole GPU.
+        #[arg(long, value_name = "N", requires = "ci")]
+        gi: Option<u32>,
+        /// Compute instance that it is of.
+        #[arg(long, value_name = "N", requires = "gi")]
+        ci: Option<u32>,
     },
     /// Let a GPU fall off the bus: every NVML call for it answers "GPU is lost". No Xid is reported.
     Lose(OfGpu),
     /// Bring a lost GPU back.
     Restore(OfGpu),
+    /// Partition a GPU.
+    #[command(subcommand)]
+    Mig(mig::Command),
+    /// Reset a GPU that no process uses.
+    Reset(OfGpu),
+    /// Restart the machine: MIG instances, simulated processes and faults are gone.
+    Reboot(OfNode),
 }
 
 #[derive(Debug, Args)]
@@ -111,9 +126,15 @@ impl Command {
             Self::Profiles => print(&list()),
             Self::New(new) => new.run(),
             Self::Env(of) => print(&exports(&Node::open(of.dir)?)),
-            Self::Xid { gpu, code } => gpu.node()?.inject_xid(gpu.gpu, code),
+            Self::Xid { gpu, code, gi, ci } => match gi.zip(ci) {
+                None => gpu.node()?.inject_xid(gpu.gpu, code),
+                Some(instance) => gpu.node()?.inject_xid_of_instance(gpu.gpu, code, instance),
+            },
             Self::Lose(gpu) => gpu.node()?.lose(gpu.gpu),
             Self::Restore(gpu) => gpu.node()?.restore(gpu.gpu),
+            Self::Mig(command) => command.run(),
+            Self::Reset(gpu) => gpu.node()?.reset(gpu.gpu),
+            Self::Reboot(of) => Node::open(of.dir)?.reboot(),
         }
     }
 }

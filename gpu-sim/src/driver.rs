@@ -20,6 +20,34 @@ impl Driver {
         format!("{}.{}", self.cuda.0, self.version)
     }
 
+    fn major(&self) -> u32 {
+        self.branch.parse().unwrap_or(0)
+    }
+
+    /// Whether a board says what it can be partitioned into while MIG mode is off (measured with 580).
+    pub(crate) fn tells_profiles_always(&self) -> bool {
+        self.major() >= 550
+    }
+
+    /// How many `NVML_GPU_INSTANCE_PROFILE_…` the driver knows (580: measured).
+    pub(crate) fn gpu_instance_profiles(&self) -> u32 {
+        match self.major() {
+            ..525 => 8,
+            525..575 => 10,
+            575..600 => 17,
+            _ => 18,
+        }
+    }
+
+    /// How many `NVML_COMPUTE_INSTANCE_PROFILE_…` the driver knows.
+    pub(crate) fn compute_instance_profiles(&self) -> u32 {
+        match self.major() {
+            ..525 => 7,
+            525..600 => 8,
+            _ => 9,
+        }
+    }
+
     /// CUDA's version as one number: 12040 is 12.4.
     pub fn cuda_number(&self) -> i32 {
         self.cuda.0 * 1000 + self.cuda.1 * 10

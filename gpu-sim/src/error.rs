@@ -63,6 +63,36 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// The file with what has happened to a node cannot be understood; make the node anew, or correct the place named.
+    #[error("`{}`{}: {message}", path.display(), line.map(|line| format!(" line {line}")).unwrap_or_default())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// The line, where known.
+        line: Option<u64>,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The simulated driver refuses a change, as the real one would.
+    #[error("cannot {what}: {reason}")]
+    Refused {
+        /// The change.
+        what: String,
+        /// NVML's return code.
+        code: u32,
+        /// NVML's text for it.
+        reason: String,
+    },
+    /// The board has no such MIG profile, or is none that can be partitioned.
+    #[error("{board} has no MIG profile `{profile}`: choose one of {}", known.join(", "))]
+    UnknownMigProfile {
+        /// The board.
+        board: String,
+        /// What was asked for.
+        profile: String,
+        /// What the board offers; nothing if it cannot be partitioned.
+        known: Vec<String>,
+    },
     /// The simulated library is in none of the places where cargo and the installation put it.
     #[error("no simulated NVML library: looked for {}", looked_for.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", "))]
     LibraryNotFound {

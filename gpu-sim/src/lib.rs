@@ -43,6 +43,7 @@ mod driver;
 mod elf;
 mod error;
 mod library;
+mod mig;
 mod node;
 mod node_file;
 #[expect(unsafe_code, reason = "exports NVML's C ABI")]
@@ -62,7 +63,8 @@ pub use crate::{
     driver::Driver,
     error::{Error, Result},
     library::library,
-    node::Node,
+    mig::{MediaEngines, MigProfile, MigTable},
+    node::{MigInstance, Node},
     node_file::{Fabric, GpuEntry, NodeFile, NvLink},
     pci::{ParsePciAddressError, PciAddress},
     profile::{Profile, Slot, profiles},

@@ -1,3 +1,7 @@
+//! A node as its folder.
+
+mod mig;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -6,10 +10,13 @@ use std::{
 use crate::{
     Error, GpuEntry, NodeFile, NodeSpec, Result, board, driver,
     library::{self, Trailer},
+    mig::ModeRules,
     profile,
-    state::{Event, State},
+    state::{Event, GpuRecord, State},
     tree,
 };
+
+pub use self::mig::MigInstance;
 
 /// A simulated node: a folder with `node.yaml`, `state/`, `lib/libnvidia-ml.so.1` and `root/`.
 ///
@@ -69,7 +76,7 @@ impl Node {
     /// Opens the node in that folder.
     ///
     /// # Errors
-    /// Where the folder has no `node.yaml`, or the file cannot be read or understood.
+    /// Where the folder has no `node.yaml`, or that file or the state cannot be read or understood.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let path = folder.join(NodeFile::NAME);
@@ -80,11 +87,9 @@ impl Node {
         }
         let file = NodeFile::read(&path)?;
         let folder = folder.canonicalize().map_err(Error::read(folder))?;
-        Ok(Self {
-            state: State::of(&folder),
-            folder,
-            file,
-        })
+        let state = State::of(&folder);
+        state.mend(&file)?;
+        Ok(Self { folder, file, state })
     }
 
     /// The node's folder, absolute.
@@ -131,13 +136,18 @@ impl Node {
     /// # Errors
     /// Where there is no such GPU, or the state cannot be written.
     pub fn inject_xid(&self, gpu: usize, code: u64) -> Result<()> {
-        self.state.append(&Event {
-            uuid: self.gpu(gpu)?.uuid.clone(),
-            kind: Event::XID,
-            data: code,
-            gpu_instance: Event::NO_INSTANCE,
-            compute_instance: Event::NO_INSTANCE,
-        })
+        self.state
+            .append(&Event::of_gpu(&self.gpu(gpu)?.uuid, Event::XID, code))
+    }
+
+    /// The same for a MIG device: the event names the GPU instance and the compute instance, which need not be there.
+    ///
+    /// # Errors
+    /// Where there is no such GPU, or the state cannot be written.
+    pub fn inject_xid_of_instance(&self, gpu: usize, code: u64, instance: (u32, u32)) -> Result<()> {
+        let mut event = Event::of_gpu(&self.gpu(gpu)?.uuid, Event::XID, code);
+        (event.gpu_instance, event.compute_instance) = instance;
+        self.state.append(&event)
     }
 
     /// Lets a GPU fall off the bus: it stays counted, and every call for it answers `GPU_IS_LOST`.
@@ -148,7 +158,7 @@ impl Node {
     /// # Errors
     /// Where there is no such GPU, or the state cannot be written.
     pub fn lose(&self, gpu: usize) -> Result<()> {
-        self.state.set_lost(&self.gpu(gpu)?.uuid, true)
+        self.change(gpu, |record| record.lost = true)
     }
 
     /// Brings a lost GPU back. One that is not lost stays as it is.
@@ -156,7 +166,7 @@ impl Node {
     /// # Errors
     /// Where there is no such GPU, or the state cannot be written.
     pub fn restore(&self, gpu: usize) -> Result<()> {
-        self.state.set_lost(&self.gpu(gpu)?.uuid, false)
+        self.change(gpu, |record| record.lost = false)
     }
 
     /// Lets initialisation of NVML fail with that code (9: driver not loaded, 18: driver and library differ), or succeed
@@ -165,7 +175,44 @@ impl Node {
     /// # Errors
     /// Where the state cannot be written.
     pub fn set_init_error(&self, code: Option<u32>) -> Result<()> {
-        self.state.set_init_error(code)
+        self.state.change(&self.file, |record| {
+            record.init_error = code;
+            Ok(())
+        })
+    }
+
+    /// What a restart of the machine does: MIG instances and simulated processes are gone, lost GPUs are back. MIG mode
+    /// stays where the board keeps it (Ampere), and a change that waited for it is in force.
+    ///
+    /// Processes that use the node go on; on hardware there would be none.
+    ///
+    /// # Errors
+    /// Where the state cannot be written.
+    pub fn reboot(&self) -> Result<()> {
+        self.state.change(&self.file, |record| {
+            for gpu in self.gpus() {
+                let old = record.gpus.remove(&gpu.uuid).unwrap_or_default();
+                let mut mig = old.mig;
+                mig.reboot(self.mode_rules(gpu));
+                record.gpu_mut(&gpu.uuid).mig = mig;
+            }
+            Ok(())
+        })
+    }
+
+    fn change<T>(&self, gpu: usize, change: impl FnOnce(&mut GpuRecord) -> T) -> Result<T> {
+        let uuid = &self.gpu(gpu)?.uuid;
+        self.state.change(&self.file, |record| Ok(change(record.gpu_mut(uuid))))
+    }
+
+    fn mode_rules(&self, gpu: &GpuEntry) -> ModeRules {
+        board_of(gpu).map_or(
+            ModeRules {
+                by_reset: false,
+                passed_through: false,
+            },
+            |board| board.mode_rules(self.file.virtualization),
+        )
     }
 
     fn gpu(&self, index: usize) -> Result<&GpuEntry> {

@@ -28,7 +28,6 @@ mod readings;
 mod session;
 mod system;
 
-#[cfg(feature = "smi")]
 pub(crate) use code::text as error_text;
 
 /// Functions that exist and are not modelled.

@@ -12,8 +12,19 @@ pub(crate) fn number(seed: u64, slot: u64, what: &str) -> u64 {
 
 /// A UUID of version 4, as the driver's are.
 pub(crate) fn uuid(seed: u64, slot: u64) -> String {
-    let high = number(seed, slot, "uuid-high") & !0xf000 | 0x4000;
-    let low = number(seed, slot, "uuid-low") & !(0b11 << 62) | 0b10 << 62;
+    written(number(seed, slot, "uuid-high"), number(seed, slot, "uuid-low"), 4)
+}
+
+/// The UUID of a MIG device, of version 5 as the driver's are: the same for the same instance of the same GPU.
+pub(crate) fn mig_uuid(gpu: &str, instance: u32, compute: u32) -> String {
+    let ids = u64::from(instance) << 32 | u64::from(compute);
+    let part = |what: &str| number(ids, 0, &format!("{what}{gpu}"));
+    format!("MIG-{}", written(part("mig-high"), part("mig-low"), 5))
+}
+
+fn written(high: u64, low: u64, version: u64) -> String {
+    let high = high & !0xf000 | version << 12;
+    let low = low & !(0b11 << 62) | 0b10 << 62;
     format!(
         "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
         high >> 32,

@@ -1,94 +1,161 @@
-//! What happens to a node while it runs: files in its `state/` folder, read at every call that depends on them.
+//! What happens to a node while it runs: files in its `state/` folder.
 //!
-//! - `lost/<uuid>` exists while that GPU is lost.
+//! - `node` holds all that is true now ([`Record`]). A change replaces the file as a whole, under the lock `lock`; its
+//!   modification time is the number of the change, so that readers, who take no lock, see with one `stat` whether they
+//!   are up to date.
 //! - `events` is only ever appended to: one line per event, `<uuid> <type> <data> <gpu instance> <compute instance>`.
-//! - `init-error` holds the NVML code that initialisation answers, if it fails.
+//! - `written` holds the number of the change that the node's file tree shows. It lags only when a writer was killed; the
+//!   next process that uses the node then mends the tree.
+
+mod event;
+mod record;
+#[cfg(test)]
+mod tests;
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    path::PathBuf,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
 };
 
-use crate::{Error, Result};
+pub(crate) use self::{
+    event::Event,
+    record::{GpuRecord, Process, Record},
+};
+use crate::{Error, NodeFile, Result, tree};
 
 #[derive(Debug, Clone)]
 pub(crate) struct State {
+    node: PathBuf,
     folder: PathBuf,
-}
-
-/// An NVML event, for every event set that waits for its kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) uuid: String,
-    /// `nvmlEventType…`.
-    pub(crate) kind: u64,
-    pub(crate) data: u64,
-    pub(crate) gpu_instance: u32,
-    pub(crate) compute_instance: u32,
-}
-
-impl Event {
-    /// `nvmlEventTypeXidCriticalError`.
-    pub(crate) const XID: u64 = 8;
-
-    /// Stands for "the whole GPU" where an instance is named.
-    pub(crate) const NO_INSTANCE: u32 = u32::MAX;
-
-    fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
-        let event = Self {
-            uuid: words.next()?.to_owned(),
-            kind: words.next()?.parse().ok()?,
-            data: words.next()?.parse().ok()?,
-            gpu_instance: words.next()?.parse().ok()?,
-            compute_instance: words.next()?.parse().ok()?,
-        };
-        words.next().is_none().then_some(event)
-    }
 }
 
 impl State {
     /// The state of the node in that folder; nothing is read or written yet.
-    pub(crate) fn of(node: &std::path::Path) -> Self {
+    pub(crate) fn of(node: &Path) -> Self {
         Self {
+            node: node.to_owned(),
             folder: node.join("state"),
         }
     }
 
     pub(crate) fn create(&self) -> Result<()> {
-        let lost = self.folder.join("lost");
-        fs::create_dir_all(&lost).map_err(Error::write(lost))?;
+        fs::create_dir_all(&self.folder).map_err(Error::write(&self.folder))?;
         let events = self.events();
-        fs::write(&events, "").map_err(Error::write(events))
+        fs::write(&events, "").map_err(Error::write(events))?;
+        self.write(&Record::default())?;
+        self.set_written(0)
     }
 
-    pub(crate) fn is_lost(&self, uuid: &str) -> bool {
-        self.lost(uuid).exists()
+    /// What is true now.
+    pub(crate) fn read(&self) -> Result<Record> {
+        let path = self.record();
+        match fs::read_to_string(&path) {
+            Ok(text) => Record::parse(&text, &path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
+            Err(error) => Err(Error::read(path)(error)),
+        }
     }
 
-    pub(crate) fn set_lost(&self, uuid: &str, lost: bool) -> Result<()> {
-        let path = self.lost(uuid);
-        let done = if lost { fs::write(&path, "") } else { remove(&path) };
-        done.map_err(Error::write(path))
+    /// Changes the record and what the file tree shows of it. Where `change` fails, nothing is changed.
+    pub(crate) fn change<T, E: From<Error>>(
+        &self,
+        file: &NodeFile,
+        change: impl FnOnce(&mut Record) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _lock = self.lock()?;
+        let mut record = self.read()?;
+        let answer = change(&mut record)?;
+        record.generation += 1;
+        self.write(&record)?;
+        self.show(file, &record)?;
+        Ok(answer)
+    }
+
+    /// Brings the file tree up to date if a writer was killed before it could. Nobody waits for it: another writer who is
+    /// at work does the same.
+    pub(crate) fn mend(&self, file: &NodeFile) -> Result<()> {
+        if self.written() == self.generation() {
+            return Ok(());
+        }
+        let path = self.folder.join("lock");
+        let lock = self.open_lock()?;
+        match lock.try_lock() {
+            Ok(()) => self.show(file, &self.read()?),
+            Err(fs::TryLockError::WouldBlock) => Ok(()),
+            Err(fs::TryLockError::Error(error)) => Err(Error::write(path)(error)),
+        }
+    }
+
+    /// The number of the last change, and which file says so.
+    fn stamp(&self) -> Option<Stamp> {
+        let metadata = fs::metadata(self.record()).ok()?;
+        Some(Stamp(metadata.mtime(), metadata.mtime_nsec(), metadata.ino()))
+    }
+
+    fn generation(&self) -> Option<u64> {
+        self.stamp().and_then(|stamp| stamp.0.try_into().ok())
+    }
+
+    fn written(&self) -> Option<u64> {
+        fs::read_to_string(self.folder.join("written"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    fn set_written(&self, generation: u64) -> Result<()> {
+        let path = self.folder.join("written");
+        fs::write(&path, format!("{generation}\n")).map_err(Error::write(path))
+    }
+
+    fn show(&self, file: &NodeFile, record: &Record) -> Result<()> {
+        tree::show_mig(&self.node.join("root"), file, record)?;
+        self.set_written(record.generation)
+    }
+
+    /// Replaces the record; readers find the old one or the new one.
+    fn write(&self, record: &Record) -> Result<()> {
+        let (path, new) = (self.record(), self.folder.join("node.new"));
+        let text = record.to_text(&path)?;
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(record.generation))?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(Error::write(&path))
+    }
+
+    /// Waits for other writers. The lock goes with the value, also when the process is killed.
+    fn lock(&self) -> Result<File> {
+        let lock = self.open_lock()?;
+        lock.lock().map_err(Error::write(self.folder.join("lock")))?;
+        Ok(lock)
+    }
+
+    fn open_lock(&self) -> Result<File> {
+        let path = self.folder.join("lock");
+        OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(Error::write(path))
     }
 
     pub(crate) fn append(&self, event: &Event) -> Result<()> {
         let path = self.events();
-        let Event {
-            uuid,
-            kind,
-            data,
-            gpu_instance,
-            compute_instance,
-        } = event;
-        let line = format!("{uuid} {kind} {data} {gpu_instance} {compute_instance}\n");
         let write = || {
             OpenOptions::new()
                 .append(true)
                 .create(true)
                 .open(&path)?
-                .write_all(line.as_bytes())
+                .write_all(event.line().as_bytes())
         };
         write().map_err(Error::write(&path))
     }
@@ -102,7 +169,7 @@ impl State {
     /// for later, one that is no event is passed over.
     pub(crate) fn events_from(&self, offset: u64) -> Vec<(u64, u64, Event)> {
         let read = || -> io::Result<String> {
-            let mut file = fs::File::open(self.events())?;
+            let mut file = File::open(self.events())?;
             file.seek(SeekFrom::Start(offset))?;
             let mut text = String::new();
             file.read_to_string(&mut text)?;
@@ -122,22 +189,8 @@ impl State {
         events
     }
 
-    pub(crate) fn init_error(&self) -> Option<u32> {
-        fs::read_to_string(self.folder.join("init-error"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
-    }
-
-    pub(crate) fn set_init_error(&self, code: Option<u32>) -> Result<()> {
-        let path = self.folder.join("init-error");
-        let done = code.map_or_else(|| remove(&path), |code| fs::write(&path, format!("{code}\n")));
-        done.map_err(Error::write(path))
-    }
-
-    fn lost(&self, uuid: &str) -> PathBuf {
-        self.folder.join("lost").join(uuid)
+    fn record(&self) -> PathBuf {
+        self.folder.join("node")
     }
 
     fn events(&self) -> PathBuf {
@@ -145,39 +198,35 @@ impl State {
     }
 }
 
-/// Removes a file; that it is absent is fine.
-fn remove(path: &std::path::Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp(i64, i64, u64);
+
+/// A state and what it was when last looked at.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) state: State,
+    seen: Option<Stamp>,
+    now: Arc<Record>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_half_written_event_waits_and_a_foreign_line_is_passed_over() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = State::of(folder.path());
-        state.create().unwrap();
-        let event = Event {
-            uuid: "GPU-1".into(),
-            kind: Event::XID,
-            data: 79,
-            gpu_instance: 1,
-            compute_instance: 2,
+impl Watched {
+    pub(crate) fn new(state: State) -> Result<Self> {
+        let mut watched = Self {
+            state,
+            seen: None,
+            now: Arc::default(),
         };
-        fs::write(state.events(), "nonsense\n").unwrap();
-        state.append(&event).unwrap();
-        fs::write(
-            state.events(),
-            fs::read_to_string(state.events()).unwrap() + "GPU-1 8 4",
-        )
-        .unwrap();
-        let events = state.events_from(0);
-        assert_eq!(events, [(9, 9 + "GPU-1 8 79 1 2\n".len() as u64, event)]);
-        assert_eq!(state.events_from(events[0].1), []);
+        watched.now()?;
+        Ok(watched)
+    }
+
+    /// What is true now; read again only if it has changed.
+    pub(crate) fn now(&mut self) -> Result<Arc<Record>> {
+        let stamp = self.state.stamp();
+        if stamp.is_none() || stamp != self.seen {
+            self.now = Arc::new(self.state.read()?);
+            self.seen = stamp; // taken before reading: at worst it is read once more
+        }
+        Ok(Arc::clone(&self.now))
     }
 }

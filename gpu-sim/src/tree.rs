@@ -1,11 +1,13 @@
 //! The file tree of a node: what the driver, the kernel and the distribution leave there.
 
+mod capabilities;
 mod dev;
 mod driver_root;
 mod proc;
 mod sys;
 
 pub(crate) use self::{
+    capabilities::show_mig,
     dev::{CONTROL, NVIDIA},
     proc::irq,
 };

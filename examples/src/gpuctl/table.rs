@@ -44,7 +44,7 @@ fn row(gpu: &Gpu) -> [String; 9] {
         or_dash(gpu.numa_node),
         or_dash(gpu.memory.map(|memory| format!("{} MiB", memory.total_mib()))),
         or_dash(gpu.compute_capability),
-        match gpu.mig {
+        match &gpu.mig {
             None => "-",
             Some(mig) if mig.enabled => "on",
             Some(_) => "off",

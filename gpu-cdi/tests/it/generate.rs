@@ -58,6 +58,7 @@ fn a_partitioned_gpu_is_skipped_and_the_others_stay() {
     inventory.gpus[1].mig = Some(Mig {
         enabled: true,
         pending_enabled: true,
+        ..Mig::default()
     });
     let generated = generate(&inventory, &files);
     assert_eq!(names(&generated), ["0", GPUS[0].0, "all"]);

@@ -11,10 +11,10 @@ use std::{
 
 use nvml_wrapper::error::NvmlError;
 
-use super::{Library, raw};
+use super::{Library, gate::Gate, raw};
 use crate::{Error, Gpu, GpuUuid, Problem, ProblemKind, Result};
 
-/// How long one wait lasts: the longest time that [`HealthWatch::stop`] takes.
+/// How long one wait lasts: the longest time that a stopped watch's thread, which nobody waits for, outlives it.
 const WAIT_MS: u32 = 500;
 
 /// After a wait that failed, and twice as long after each further one, so that a lost GPU costs no processor time.
@@ -74,11 +74,12 @@ pub enum Watched {
 
 /// A thread that waits for the health events of a node's GPUs.
 ///
-/// One event set for all, one registration for each physical GPU. Dropping it ends the thread.
+/// One event set for all, one registration for each physical GPU. Dropping it ends the thread, as [`stop`](Self::stop) does.
 #[derive(Debug)]
 pub struct HealthWatch {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
+    gate: Arc<Gate<Watched>>,
     problems: Vec<Problem>,
 }
 
@@ -88,7 +89,7 @@ impl HealthWatch {
     /// `deliver` is called on the watch's own thread and ends it by [`ControlFlow::Break`].
     ///
     /// # Errors
-    /// Where NVML offers no events at all, or no thread can be started. A single GPU that offers none, or is lost, is in
+    /// Where NVML offers no events at all, does not return from a call, or no thread can be started. A single GPU that offers none, or is lost, is in
     /// [`problems`](Self::problems).
     pub fn start(
         library: Arc<Library>,
@@ -97,26 +98,42 @@ impl HealthWatch {
     ) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let wanted: Vec<_> = gpus.iter().map(|gpu| (gpu.index, gpu.uuid.clone())).collect();
+        let gate = Arc::new(Gate::new(deliver));
+        // Each GPU is three calls, and the set one.
+        let limit = library
+            .call_timeout
+            .saturating_mul(3 * u32::try_from(gpus.len()).unwrap_or(1) + 1);
         let (ready, registered) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name("gpu-health".to_owned())
             .spawn({
                 let stop = Arc::clone(&stop);
+                let gate = Arc::clone(&gate);
                 move || match Registered::new(&library, &wanted) {
                     Ok((registered, problems)) => {
                         // Nobody waits for the answer any more if the caller's thread is gone: then there is nothing to do.
                         if ready.send(Ok(problems)).is_ok() {
-                            registered.watch(&stop, deliver);
+                            registered.watch(&stop, &gate);
                         }
                     }
                     Err(error) => drop(ready.send(Err(error))),
                 }
             })
             .map_err(Error::Thread)?;
-        let problems = registered.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
+        let problems = match registered.recv_timeout(limit) {
+            Ok(answer) => answer?,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                return Err(Error::Hung {
+                    call: "nvmlDeviceRegisterEvents",
+                    elapsed: limit,
+                });
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => Vec::new(),
+        };
         Ok(Self {
             stop,
-            thread: Some(thread),
+            thread,
+            gate,
             problems,
         })
     }
@@ -126,7 +143,9 @@ impl HealthWatch {
         &self.problems
     }
 
-    /// Ends the thread, after 0.5 s at most if it is not in `deliver`.
+    /// Ends the watch at once, or when `deliver` returns if it is being called: it is called no more, and dropped.
+    ///
+    /// The thread itself comes back from NVML within half a second and ends then; it keeps the library open until it does.
     pub fn stop(self) {
         drop(self);
     }
@@ -135,11 +154,8 @@ impl HealthWatch {
 impl Drop for HealthWatch {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark(); // it may be in a pause
-            // A panic in `deliver` was the caller's and has been reported on that thread.
-            drop(thread.join());
-        }
+        self.thread.thread().unpark(); // it may be in a pause
+        self.gate.close();
     }
 }
 
@@ -193,7 +209,7 @@ impl<'nvml> Registered<'nvml> {
         Ok(())
     }
 
-    fn watch(&self, stop: &AtomicBool, mut deliver: impl FnMut(Watched) -> ControlFlow<()>) {
+    fn watch(&self, stop: &AtomicBool, gate: &Gate<Watched>) {
         let mut pause = FIRST_PAUSE;
         while !stop.load(Relaxed) {
             let watched = match self.set.wait(WAIT_MS) {
@@ -211,7 +227,7 @@ impl<'nvml> Registered<'nvml> {
                 }),
             };
             let interrupted = matches!(watched, Watched::Interrupted(_));
-            if deliver(watched).is_break() {
+            if gate.deliver(watched).is_break() {
                 return;
             }
             if interrupted && !stop.load(Relaxed) {

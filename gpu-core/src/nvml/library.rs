@@ -3,7 +3,11 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::atomic::AtomicU64,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use nvml_wrapper::{Nvml, error::NvmlError};
@@ -17,6 +21,7 @@ use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
 };
 
+use super::guard::{StuckCall, Workers};
 use crate::{Error, Result};
 
 /// The SONAME of NVML, and what the loader is asked for when no file is named.
@@ -111,15 +116,23 @@ fn resolve_beneath(root: &Path, path: &Path) -> Result<Option<PathBuf>> {
 
 /// The driver library, loaded and initialised.
 ///
-/// Keep one for the life of a process and share it by [`Arc`](std::sync::Arc). Dropping it shuts NVML down.
+/// Keep one for the life of a process and share it by [`Arc`](std::sync::Arc). Dropping it shuts NVML down, as soon as no call
+/// is stuck in it.
 pub struct Library {
-    pub(super) nvml: Nvml,
+    pub(super) nvml: Arc<Nvml>,
     path: PathBuf,
     /// How many inventories were read.
-    pub(super) generation: AtomicU64,
+    generation: AtomicU64,
+    pub(super) workers: Workers,
+    pub(super) call_timeout: Duration,
 }
 
 impl Library {
+    /// How long a call may take unless [`with_call_timeout`](Self::with_call_timeout) says otherwise.
+    ///
+    /// A GPU without persistence mode takes a second or two to wake, and some calls ten under load.
+    pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
     /// Finds, loads and initialises the library.
     ///
     /// # Errors
@@ -130,12 +143,35 @@ impl Library {
         check_whole(&path)?;
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => Ok(Self {
-                nvml,
+                nvml: Arc::new(nvml),
                 path,
                 generation: AtomicU64::new(0),
+                workers: Workers::default(),
+                call_timeout: Self::CALL_TIMEOUT,
             }),
             Err(source) => Err(open_error(search, path, source)),
         }
+    }
+
+    /// The same, with another limit for how long a single call of a reading may take.
+    ///
+    /// A call that takes longer is left to itself: its GPU becomes a [`Problem`](crate::Problem), and is not asked again before
+    /// the call returns.
+    #[must_use]
+    pub fn with_call_timeout(mut self, limit: Duration) -> Self {
+        self.call_timeout = limit;
+        self
+    }
+
+    /// The calls that took longer than allowed and have not returned since, each of which keeps a thread; one for each GPU at
+    /// most, and one for the node.
+    pub fn stuck_calls(&self) -> Vec<StuckCall> {
+        self.workers.stuck_calls()
+    }
+
+    /// The number of the next reading.
+    pub(super) fn next_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Relaxed) + 1
     }
 
     /// The file that was loaded, or the bare SONAME where the loader found it.

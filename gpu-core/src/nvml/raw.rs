@@ -5,14 +5,50 @@
 //! | `nvmlDeviceGetMemoryInfo` | it calls `_v2` alone, which drivers before 510 do not have |
 //! | `nvmlSystemGetCudaDriverVersion` | it calls `_v2` alone, which fails where libcuda is not loadable |
 //! | `nvmlEventSetWait_v2` and its set | it drops the GPU and compute instance of an event and the number of an unknown Xid |
+//! | `nvmlDeviceGetGpuInstancePossiblePlacements_v2` | its list is always empty: the vector's length is never set |
+//! | `nvmlDeviceSetMigMode` | what activating the mode met comes as a bare number within success |
+//! | GPU and compute instances, `…ProfileInfoV`, fabric, addressing mode, driver branch, NVLinks' other ends, remapped rows | absent |
 
 #![expect(unsafe_code, reason = "calls into the driver's C library")]
+
+use std::ffi::{c_char, c_uint};
 
 use nvml_wrapper::{
     Device, Nvml,
     error::{NvmlError, nvml_sym, nvml_try},
 };
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t};
+
+pub(super) mod fabric;
+pub(super) mod mig;
+
+/// The version that a struct carries in its first field: its size, and a number in the upper byte.
+fn version_of<T>(number: u32) -> c_uint {
+    // No struct of NVML comes near this: the size field has 24 bits.
+    c_uint::try_from(size_of::<T>()).unwrap_or(0) | number << 24
+}
+
+/// Whether the driver did not take a version of a struct, or does not have the call that takes it.
+fn is_other_version(error: &NvmlError) -> bool {
+    const ARGUMENT_VERSION_MISMATCH: u32 = 25; // the wrapper has no name for it
+    matches!(
+        error,
+        NvmlError::UnexpectedVariant(ARGUMENT_VERSION_MISMATCH)
+            | NvmlError::InvalidArg
+            | NvmlError::FunctionNotFound
+            | NvmlError::FailedToLoadSymbol(_)
+    )
+}
+
+/// What a field of characters holds up to its NUL, or whole.
+fn text(field: &[c_char]) -> String {
+    let bytes: Vec<u8> = field
+        .iter()
+        .take_while(|c| **c != 0)
+        .map(|c| u8::from_ne_bytes(c.to_ne_bytes()))
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
 
 /// The first version of the CUDA version call: 1000 × major + 10 × minor.
 pub(super) fn cuda_driver_version(nvml: &Nvml) -> Result<u32, NvmlError> {
@@ -31,21 +67,30 @@ pub(super) fn memory_total(device: &Device<'_>) -> Result<u64, NvmlError> {
         free: 0,
         used: 0,
     };
-    // SAFETY: the handle is used while the `Nvml` that gave it is borrowed by `device`.
-    let handle = unsafe { device.handle() };
+    let handle = Handle::of(device).0;
     // SAFETY: the handle is NVML's own, and `memory` is a valid place for the struct of this version of the call.
     nvml_try(unsafe { call(handle, &raw mut memory) })?;
     Ok(memory.total)
 }
 
-/// A GPU as events name it. It is compared and never followed.
+/// A GPU as NVML names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle(nvmlDevice_t);
 
+// SAFETY: NVML's handles are names that any thread may use; NVML looks them up and does its own locking.
+unsafe impl Send for Handle {}
+
 impl Handle {
     pub(super) fn of(device: &Device<'_>) -> Self {
-        // SAFETY: the pointer is kept for comparison only; NVML gives one GPU the same handle until it is shut down.
+        // SAFETY: the pointer is compared, or given to NVML while the `Nvml` that gave it is borrowed; NVML gives one GPU the
+        // same handle until it is shut down.
         Self(unsafe { device.handle() })
+    }
+
+    /// The GPU again, for a call by the `Nvml` that gave the handle.
+    pub(super) fn device(self, nvml: &Nvml) -> Device<'_> {
+        // SAFETY: handles do not leave the `Library` whose `Nvml` gave them, which is passed here.
+        unsafe { Device::new(self.0, nvml) }
     }
 }
 
@@ -84,8 +129,7 @@ impl<'nvml> EventSet<'nvml> {
     /// Adds a GPU's events; `kinds` must be among those that it supports.
     pub(super) fn register(&self, device: &Device<'nvml>, kinds: u64) -> Result<(), NvmlError> {
         let call = nvml_sym(self.nvml.lib().nvmlDeviceRegisterEvents.as_ref())?;
-        // SAFETY: `device` borrows the same `Nvml` as this set, which outlives the call.
-        let handle = unsafe { device.handle() };
+        let handle = Handle::of(device).0;
         // SAFETY: both handles are NVML's own and alive: the set is freed on drop only.
         nvml_try(unsafe { call(handle, kinds, self.set) })
     }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 mod broken;
 mod health;
 mod reading;
+mod watcher;
 
 /// A simulated node in a folder that goes with it.
 struct Simulated {

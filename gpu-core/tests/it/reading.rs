@@ -27,8 +27,16 @@ fn an_h200_is_read_as_it_was_on_hardware() {
         "compute_capability": "9.0",
         "memory": { "total_bytes": 150_754_820_096_u64, "reserved_bytes": 644_939_776 },
         "pci": { "address": "0000:00:06.0", "id": "10de:2335", "subsystem_id": "10de:18bf" },
+        "pcie_root": "pci0000:00",
+        "addressing_mode": "none",
+        "virtualization": "passthrough",
+        "module_id": 8,
         "mig": { "enabled": false, "pending_enabled": false },
-        "ecc": { "enabled": true, "pending_enabled": true },
+        "ecc": {
+            "enabled": true, "pending_enabled": true,
+            "uncorrected_since_load": 0, "uncorrected_in_life": 0,
+        },
+        "remapped_rows": { "correctable": 0, "uncorrectable": 0, "pending": false, "failed": false },
         "compute_mode": "default",
         "persistence_mode": true,
         "power": { "limit_mw": 700_000, "default_mw": 700_000, "min_mw": 200_000, "max_mw": 700_000 },
@@ -42,7 +50,7 @@ fn an_h200_is_read_as_it_was_on_hardware() {
     assert_eq!(gpu, measured);
 
     let driver = serde_json::to_value(&inventory.driver).unwrap();
-    let measured = json!({ "version": "580.159.04", "nvml_version": "13.580.159.04", "cuda_version": "13.0" });
+    let measured = json!({ "version": "580.159.04", "nvml_version": "13.580.159.04", "cuda_version": "13.0", "branch": "r582_49" });
     assert_eq!(driver, measured);
 }
 

@@ -8,7 +8,7 @@ use std::{
     mem::MaybeUninit,
 };
 
-use nvml_wrapper_sys::bindings::nvmlDevice_t;
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpuInstance_t};
 
 use super::code::{Answer, Code};
 
@@ -71,36 +71,168 @@ impl Text {
     }
 }
 
-/// A device handle. It points into [`HANDLES`] and is compared, never followed, so a forged one does no harm.
-#[derive(Clone, Copy)]
+/// A device handle: of a GPU or of a MIG device. It points into [`DEVICES`] and is compared, never followed, so a forged one
+/// does no harm.
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Handle(*const c_void);
 
+/// A handle of a GPU instance, in the same way.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct InstanceHandle(*const c_void);
+
+/// A handle of a compute instance, in the same way.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct ComputeHandle(*const c_void);
+
 /// One handle each this many bytes.
 const STRIDE: usize = 16;
+const GPUS: usize = 256;
+/// The driver numbers this many instances of a GPU, and compute instances of each.
+const INSTANCES: usize = 15;
+const COMPUTE: usize = 8;
 
-/// Gives handles addresses that nothing else has, another copy of this library in the process included.
-static HANDLES: [u8; STRIDE * 256] = [0; STRIDE * 256];
+/// They give handles addresses that nothing else has, another copy of this library in the process included: first the
+/// GPUs, then the MIG devices. Nothing is ever written there, so they take no memory.
+static DEVICES: [u8; STRIDE * GPUS * (1 + INSTANCES * COMPUTE)] = [0; STRIDE * GPUS * (1 + INSTANCES * COMPUTE)];
+static GPU_INSTANCES: [u8; STRIDE * GPUS * INSTANCES] = [0; STRIDE * GPUS * INSTANCES];
+static COMPUTE_INSTANCES: [u8; STRIDE * GPUS * INSTANCES * COMPUTE] = [0; STRIDE * GPUS * INSTANCES * COMPUTE];
+
+fn address(places: &'static [u8], place: usize) -> *const c_void {
+    places.as_ptr().wrapping_add(place * STRIDE).cast()
+}
+
+fn place(places: &'static [u8], pointer: *const c_void) -> Answer<usize> {
+    let distance = pointer
+        .addr()
+        .checked_sub(places.as_ptr().addr())
+        .ok_or(Code::INVALID_ARGUMENT)?;
+    let valid = distance < places.len() && distance.is_multiple_of(STRIDE);
+    valid.then_some(distance / STRIDE).ok_or(Code::INVALID_ARGUMENT)
+}
+
+/// A MIG device: a compute instance, by the GPU's place in the node file, the GPU instance's id and its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MigPlace {
+    pub(super) slot: usize,
+    pub(super) instance: u32,
+    pub(super) compute: u32,
+}
+
+impl MigPlace {
+    fn number(self) -> usize {
+        (self.slot * INSTANCES + self.instance as usize) * COMPUTE + self.compute as usize
+    }
+
+    fn numbered(number: usize) -> Self {
+        let id = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        Self {
+            slot: number / COMPUTE / INSTANCES,
+            instance: id(number / COMPUTE % INSTANCES),
+            compute: id(number % COMPUTE),
+        }
+    }
+}
+
+/// What a device handle stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Device {
+    /// The GPU in that place of the node file.
+    Gpu(usize),
+    Mig(MigPlace),
+}
 
 impl Handle {
     /// The handle of the GPU in that place of the node file; the same in every session.
     pub(super) fn of(slot: usize) -> Self {
-        Self((&raw const HANDLES).cast::<u8>().wrapping_add(slot * STRIDE).cast())
+        Self(address(&DEVICES, slot))
     }
 
-    /// The place, if this can be a handle.
-    pub(super) fn slot(self) -> Answer<usize> {
-        let distance = self
-            .0
-            .addr()
-            .checked_sub((&raw const HANDLES).addr())
-            .ok_or(Code::INVALID_ARGUMENT)?;
-        let valid = distance < size_of_val(&HANDLES) && distance.is_multiple_of(STRIDE);
-        valid.then_some(distance / STRIDE).ok_or(Code::INVALID_ARGUMENT)
+    /// The handle of a MIG device; the same for whatever takes its place.
+    pub(super) fn of_mig(device: MigPlace) -> Self {
+        Self(address(&DEVICES, GPUS + device.number()))
+    }
+
+    /// What it stands for, if it can be a handle.
+    pub(super) fn device(self) -> Answer<Device> {
+        let place = place(&DEVICES, self.0)?;
+        Ok(match place.checked_sub(GPUS) {
+            None => Device::Gpu(place),
+            Some(number) => Device::Mig(MigPlace::numbered(number)),
+        })
     }
 
     pub(super) fn raw(self) -> nvmlDevice_t {
         self.0.cast_mut().cast()
+    }
+}
+
+impl InstanceHandle {
+    pub(super) fn of(slot: usize, instance: u32) -> Self {
+        Self(address(&GPU_INSTANCES, slot * INSTANCES + instance as usize))
+    }
+
+    /// The GPU's place in the node file and the instance's id, if it can be a handle.
+    pub(super) fn place(self) -> Answer<(usize, u32)> {
+        let place = place(&GPU_INSTANCES, self.0)?;
+        let id = u32::try_from(place % INSTANCES).map_err(|_| Code::INVALID_ARGUMENT)?;
+        Ok((place / INSTANCES, id))
+    }
+
+    pub(super) fn raw(self) -> nvmlGpuInstance_t {
+        self.0.cast_mut().cast()
+    }
+}
+
+impl ComputeHandle {
+    pub(super) fn of(compute: MigPlace) -> Self {
+        Self(address(&COMPUTE_INSTANCES, compute.number()))
+    }
+
+    pub(super) fn place(self) -> Answer<MigPlace> {
+        place(&COMPUTE_INSTANCES, self.0).map(MigPlace::numbered)
+    }
+}
+
+/// A list that C has room for: the pointer, and apart from it a count that says how long it is and is set to how many
+/// there are.
+#[repr(transparent)]
+pub(super) struct List<T>(*mut T);
+
+impl<T> List<T> {
+    pub(super) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Writes values one after the other.
+    ///
+    /// # Safety
+    /// The list must have room for as many.
+    pub(super) unsafe fn write(self, values: impl IntoIterator<Item = T>) {
+        for (at, value) in values.into_iter().enumerate() {
+            let target = self.0.wrapping_add(at);
+            // SAFETY: the caller vouches for the room.
+            unsafe { target.write(value) };
+        }
+    }
+
+    /// Writes all values if there is room, and how many there are. Without a list only the count is asked for: that
+    /// succeeds where `counting` says so, and where there are none.
+    pub(super) fn fill(self, count: InOut<'_, c_uint>, values: Vec<T>, counting: bool) -> Answer {
+        let count = count.ok_or(Code::INVALID_ARGUMENT)?;
+        let room = if self.is_null() { 0 } else { *count };
+        *count = u32::try_from(values.len()).map_err(|_| Code::UNKNOWN)?;
+        if values.is_empty() || (self.is_null() && counting) {
+            return Ok(());
+        }
+        if room < *count {
+            return Err(Code::INSUFFICIENT_SIZE);
+        }
+        // SAFETY: the caller says by the count how much room there is, and it is enough.
+        unsafe { self.write(values) };
+        Ok(())
     }
 }
 
@@ -111,4 +243,33 @@ pub(super) fn field<const N: usize>(text: &str) -> [c_char; N] {
         *place = c_char::from_ne_bytes([byte]); // signed or not, by architecture
     }
     field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_stands_for_what_it_was_made_of_and_a_forged_one_for_nothing() {
+        for slot in [0, 1, GPUS - 1] {
+            assert_eq!(Handle::of(slot).device(), Ok(Device::Gpu(slot)));
+            for (instance, compute) in [(0, 0), (14, 7), (9, 3)] {
+                let place = MigPlace {
+                    slot,
+                    instance,
+                    compute,
+                };
+                assert_eq!(Handle::of_mig(place).device(), Ok(Device::Mig(place)));
+                assert_eq!(InstanceHandle::of(slot, instance).place(), Ok((slot, instance)));
+                assert_eq!(ComputeHandle::of(place).place(), Ok(place));
+            }
+        }
+        for forged in [
+            std::ptr::null(),
+            Handle::of(0).0.cast::<u8>().wrapping_add(1).cast(),
+            Handle::of(GPUS * (1 + INSTANCES * COMPUTE)).0,
+        ] {
+            assert_eq!(Handle(forged).device(), Err(Code::INVALID_ARGUMENT));
+        }
+    }
 }

@@ -1,6 +1,11 @@
 //! What NVML functions return.
 
+use std::io;
+
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
+
+use super::locate;
+use crate::{Error, mig::Refusal};
 
 /// An NVML return code that is not success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +18,7 @@ impl Code {
     pub(super) const UNINITIALIZED: Self = Self(1);
     pub(super) const INVALID_ARGUMENT: Self = Self(2);
     pub(super) const NOT_SUPPORTED: Self = Self(3);
+    pub(super) const NO_PERMISSION: Self = Self(4);
     pub(super) const NOT_FOUND: Self = Self(6);
     pub(super) const INSUFFICIENT_SIZE: Self = Self(7);
     pub(super) const DRIVER_NOT_LOADED: Self = Self(9);
@@ -21,6 +27,29 @@ impl Code {
     pub(super) const GPU_IS_LOST: Self = Self(15);
     pub(super) const ARGUMENT_VERSION_MISMATCH: Self = Self(25);
     pub(super) const UNKNOWN: Self = Self(999);
+}
+
+impl From<Refusal> for Code {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.code())
+    }
+}
+
+/// That the state cannot be written is answered as the driver answers one who may not configure it.
+impl From<Error> for Code {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Write { source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Self::NO_PERMISSION
+            }
+            error => locate::unreadable(&error),
+        }
+    }
 }
 
 /// The number C sees.

@@ -5,9 +5,9 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
 
 use super::{
-    abi::{Out, Text, put},
+    abi::{Handle, Out, Text, put},
     code::{Answer, Code},
-    session::{Gpu, Session, answer},
+    session::{Gpu, MigDevice, Session, answer},
 };
 use crate::PciAddress;
 
@@ -50,15 +50,31 @@ extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<'_, nvmlD
     by_index(index, device)
 }
 
-/// Upper and lower case differ, and the prefix `GPU-` may be absent (both measured).
+/// Upper and lower case differ, and the prefix `GPU-` may be absent (both measured). A MIG device is found by its UUID, and
+/// by the older form `MIG-<GPU's UUID>/<GPU instance>/<compute instance>`.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByUUID(uuid: Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
     answer(|session| {
         let uuid = uuid.read()?;
+        if uuid.starts_with("MIG-") {
+            let out = device.ok_or(Code::INVALID_ARGUMENT)?;
+            let found = mig_device(session, uuid).ok_or(Code::NOT_FOUND)?;
+            session.check(found.gpu)?;
+            return put(Some(out), Handle::of_mig(found.place()).raw());
+        }
         let bare = |uuid: &str| uuid.strip_prefix("GPU-").unwrap_or(uuid).to_owned();
         let gpu = session.gpus.iter().find(|gpu| bare(&gpu.entry.uuid) == bare(uuid));
         hand_out(session, gpu, Code::NOT_FOUND, device)
     })
+}
+
+fn mig_device<'a>(session: &'a Session, uuid: &str) -> Option<MigDevice<'a>> {
+    let old = |device: &MigDevice<'_>| {
+        let gpu = &device.gpu.entry.uuid;
+        format!("MIG-{gpu}/{}/{}", device.instance.id, device.compute.id)
+    };
+    let mut devices = session.gpus.iter().flat_map(|gpu| session.mig_devices(gpu));
+    devices.find(|device| device.uuid() == uuid || old(device) == uuid)
 }
 
 #[unsafe(no_mangle)]

@@ -97,7 +97,7 @@ impl SetHandle {
     fn find(self) -> Answer<(Arc<EventSet>, Option<State>)> {
         within(|session| {
             let set = session.event_sets.get(&self.0.addr()).ok_or(Code::INVALID_ARGUMENT)?;
-            Ok((Arc::clone(set), session.state.clone()))
+            Ok((Arc::clone(set), session.state().cloned()))
         })
     }
 }
@@ -125,7 +125,7 @@ extern "C" fn nvmlDeviceRegisterEvents(device: Handle, kinds: c_ulonglong, set: 
         if kinds & !gpu.board.event_types != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        set.register(gpu, kinds, session.state.as_ref());
+        set.register(gpu, kinds, session.state());
         Ok(())
     })
 }

@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings::{nvmlPdi_v1_t, nvmlReturn_t};
 use super::{
     abi::{Buffer, Handle, InOut, Out, put, version_of},
     code::Code,
-    session::{on, values},
+    session::{Target, on, on_either, values},
 };
 
 /// Functions that answer a text of a device into a buffer.
@@ -20,9 +20,31 @@ macro_rules! texts {
     )*};
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetName(device: Handle, text: Buffer, length: c_uint) -> nvmlReturn_t {
+    on_either(device, |target, _| match target {
+        Target::Gpu(gpu) => text.fill(length, &gpu.board.product),
+        Target::Mig(device) => text.fill(length, &device.name()),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetUUID(device: Handle, text: Buffer, length: c_uint) -> nvmlReturn_t {
+    on_either(device, |target, _| match target {
+        Target::Gpu(gpu) => text.fill(length, &gpu.entry.uuid),
+        Target::Mig(device) => text.fill(length, &device.uuid()),
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetIndex(device: Handle, index: Out<'_, c_uint>) -> nvmlReturn_t {
+    on_either(device, |target, _| match target {
+        Target::Gpu(gpu) => put(index, gpu.index),
+        Target::Mig(device) => put(index, device.index),
+    })
+}
+
 texts! {
-    fn nvmlDeviceGetName(gpu, _) { &gpu.board.product }
-    fn nvmlDeviceGetUUID(gpu, _) { &gpu.entry.uuid }
     fn nvmlDeviceGetSerial(gpu, _) { &gpu.entry.serial }
     fn nvmlDeviceGetVbiosVersion(gpu, _) { &gpu.board.vbios }
     fn nvmlDeviceGetBoardPartNumber(gpu, _) { &gpu.board.part_number }
@@ -30,15 +52,23 @@ texts! {
 }
 
 values! {
-    fn nvmlDeviceGetIndex(gpu, _) -> c_uint { gpu.index }
     fn nvmlDeviceGetMinorNumber(gpu, _) -> c_uint { gpu.entry.minor }
-    fn nvmlDeviceGetBrand(gpu, _) -> c_uint { gpu.board.brand }
-    fn nvmlDeviceGetArchitecture(gpu, _) -> c_uint { gpu.board.architecture }
     fn nvmlDeviceGetNumGpuCores(gpu, _) -> c_uint { gpu.board.cuda_cores }
     fn nvmlDeviceGetModuleId(gpu, _) -> c_uint { gpu.entry.module }
     // Bus and device of the PCI address (measured: 6 for 00:06.0).
     fn nvmlDeviceGetBoardId(gpu, _) -> c_uint { u32::from(gpu.entry.pci.bus()) << 8 | u32::from(gpu.entry.pci.device()) }
     fn nvmlDeviceGetMultiGpuBoard(_, _) -> c_uint { 0 }
+}
+
+/// What a MIG device has of its GPU.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetBrand(device: Handle, brand: Out<'_, c_uint>) -> nvmlReturn_t {
+    on_either(device, |target, _| put(brand, target.whole().board.brand))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetArchitecture(device: Handle, architecture: Out<'_, c_uint>) -> nvmlReturn_t {
+    on_either(device, |target, _| put(architecture, target.whole().board.architecture))
 }
 
 #[unsafe(no_mangle)]
@@ -47,9 +77,10 @@ extern "C" fn nvmlDeviceGetCudaComputeCapability(
     major: Out<'_, c_int>,
     minor: Out<'_, c_int>,
 ) -> nvmlReturn_t {
-    on(device, |gpu, _| {
-        put(major, gpu.board.compute_capability.0)?;
-        put(minor, gpu.board.compute_capability.1)
+    on_either(device, |target, _| {
+        let capability = target.whole().board.compute_capability;
+        put(major, capability.0)?;
+        put(minor, capability.1)
     })
 }
 

@@ -48,7 +48,8 @@ fn node(folder: &Path) -> Answer<Found> {
     Ok(Found::Node(file, State::of(folder)))
 }
 
-fn unreadable(error: &Error) -> Code {
+/// Tells whoever debugs what cannot be read.
+pub(super) fn unreadable(error: &Error) -> Code {
     let cause = std::error::Error::source(error)
         .map(|source| format!(": {source}"))
         .unwrap_or_default();

@@ -5,21 +5,65 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings::{nvmlBAR1Memory_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlReturn_t};
 
 use super::{
-    abi::{Handle, InOut, version_of},
+    abi::{Handle, InOut, Out, put, version_of},
     code::Code,
-    session::{on, values},
+    session::{Session, Target, on_either, values},
 };
+use crate::state::Process;
+
+/// Sizes in bytes: all there is, what the driver keeps for itself, what processes use.
+struct Sizes {
+    total: u64,
+    reserved: u64,
+    used: u64,
+}
+
+impl Sizes {
+    fn of(target: &Target<'_>, session: &Session) -> Self {
+        let processes = &session.record(target.whole()).processes;
+        let used = |here: &dyn Fn(&Process) -> bool| {
+            let sum: u64 = processes
+                .iter()
+                .filter(|process| here(process))
+                .map(|process| process.memory_mib)
+                .sum();
+            sum << 20
+        };
+        match target {
+            Target::Gpu(gpu) => Self {
+                total: gpu.board.memory.total_bytes,
+                reserved: gpu.board.memory.reserved_bytes,
+                used: used(&|_| true),
+            },
+            // The memory is the GPU instance's; its compute instances share it.
+            Target::Mig(device) => Self {
+                total: device.profile.memory_mib << 20,
+                reserved: 0,
+                used: used(&|process| process.instance.is_some_and(|(id, _)| id == device.instance.id)),
+            },
+        }
+    }
+
+    fn free(&self) -> u64 {
+        self.total.saturating_sub(self.reserved).saturating_sub(self.used)
+    }
+}
+
+/// Version 1 counts what the driver keeps for itself as used (measured).
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMemoryInfo(device: Handle, info: Out<'_, nvmlMemory_t>) -> nvmlReturn_t {
+    on_either(device, |target, session| {
+        let sizes = Sizes::of(&target, session);
+        let value = nvmlMemory_t {
+            total: sizes.total,
+            free: sizes.free(),
+            used: sizes.total - sizes.free(),
+        };
+        put(info, value)
+    })
+}
 
 values! {
-    // Version 1 counts what the driver keeps for itself as used (measured).
-    fn nvmlDeviceGetMemoryInfo(gpu, _) -> nvmlMemory_t {{
-        let memory = &gpu.board.memory;
-        nvmlMemory_t {
-            total: memory.total_bytes,
-            free: memory.total_bytes.saturating_sub(memory.reserved_bytes),
-            used: memory.reserved_bytes,
-        }
-    }}
     fn nvmlDeviceGetBAR1MemoryInfo(gpu, _) -> nvmlBAR1Memory_t {{
         let memory = &gpu.board.memory;
         nvmlBAR1Memory_t {
@@ -34,16 +78,16 @@ values! {
 /// A structure of another version is answered with `FUNCTION_NOT_FOUND`, not with a version mismatch (measured).
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, info: InOut<'_, nvmlMemory_v2_t>) -> nvmlReturn_t {
-    on(device, |gpu, _| {
+    on_either(device, |target, session| {
         let info = info.ok_or(Code::INVALID_ARGUMENT)?;
         if info.version != version_of::<nvmlMemory_v2_t>(2) {
             return Err(Code::FUNCTION_NOT_FOUND);
         }
-        let memory = &gpu.board.memory;
-        info.total = memory.total_bytes;
-        info.reserved = memory.reserved_bytes;
-        info.free = memory.total_bytes.saturating_sub(memory.reserved_bytes);
-        info.used = 0;
+        let sizes = Sizes::of(&target, session);
+        info.total = sizes.total;
+        info.reserved = sizes.reserved;
+        info.free = sizes.free();
+        info.used = sizes.used.min(sizes.total - sizes.reserved);
         Ok(())
     })
 }

@@ -1,40 +1,71 @@
-//! Processes on a device: none runs on a simulated one.
+//! Processes on a device.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 
-use nvml_wrapper_sys::bindings::nvmlReturn_t;
+use nvml_wrapper_sys::bindings::{nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlReturn_t};
 
 use super::{
-    abi::{Handle, InOut},
-    code::Code,
-    session::on,
+    abi::{Handle, InOut, List},
+    session::{Session, Target, on_either},
 };
+use crate::state::{Event, Process};
 
-fn none(device: Handle, count: InOut<'_, c_uint>) -> nvmlReturn_t {
-    on(device, |_, _| {
-        *count.ok_or(Code::INVALID_ARGUMENT)? = 0;
-        Ok(())
-    })
+/// Those of the whole GPU, or those on a MIG device.
+fn processes<'a>(target: &Target<'_>, session: &'a Session) -> impl Iterator<Item = &'a Process> {
+    let here = match target {
+        Target::Gpu(_) => None,
+        Target::Mig(device) => Some((device.instance.id, device.compute.id)),
+    };
+    let all = &session.record(target.whole()).processes;
+    all.iter()
+        .filter(move |process| here.is_none() || process.instance == here)
 }
 
-/// The versions differ in the structure listed, of which there is none.
+fn first(process: &Process) -> nvmlProcessInfo_v1_t {
+    nvmlProcessInfo_v1_t {
+        pid: process.pid,
+        usedGpuMemory: process.memory_mib << 20,
+    }
+}
+
+/// Also the structure of the third version. Without MIG the instances are `0xffffffff`.
+fn second(process: &Process) -> nvmlProcessInfo_v2_t {
+    let (instance, compute) = process.instance.unwrap_or((Event::NO_INSTANCE, Event::NO_INSTANCE));
+    nvmlProcessInfo_v2_t {
+        pid: process.pid,
+        usedGpuMemory: process.memory_mib << 20,
+        gpuInstanceId: instance,
+        computeInstanceId: compute,
+    }
+}
+
+fn list<T>(
+    device: Handle,
+    count: InOut<'_, c_uint>,
+    list: List<T>,
+    of: impl Fn(&Target<'_>, &Session) -> Vec<T>,
+) -> nvmlReturn_t {
+    on_either(device, |target, session| list.fill(count, of(&target, session), false))
+}
+
+/// Simulated processes compute; none draws or goes through MPS.
 macro_rules! process_lists {
-    ($(fn $name:ident();)*) => {$(
+    ($(fn $name:ident($kind:ty) { $processes:expr })*) => {$(
         #[unsafe(no_mangle)]
-        extern "C" fn $name(device: Handle, count: InOut<'_, c_uint>, _processes: *mut c_void) -> nvmlReturn_t {
-            none(device, count)
+        extern "C" fn $name(device: Handle, count: InOut<'_, c_uint>, infos: List<$kind>) -> nvmlReturn_t {
+            list(device, count, infos, $processes)
         }
     )*};
 }
 
 process_lists! {
-    fn nvmlDeviceGetComputeRunningProcesses();
-    fn nvmlDeviceGetComputeRunningProcesses_v2();
-    fn nvmlDeviceGetComputeRunningProcesses_v3();
-    fn nvmlDeviceGetGraphicsRunningProcesses();
-    fn nvmlDeviceGetGraphicsRunningProcesses_v2();
-    fn nvmlDeviceGetGraphicsRunningProcesses_v3();
-    fn nvmlDeviceGetMPSComputeRunningProcesses();
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v2();
-    fn nvmlDeviceGetMPSComputeRunningProcesses_v3();
+    fn nvmlDeviceGetComputeRunningProcesses(nvmlProcessInfo_v1_t) { |target, session| processes(target, session).map(first).collect() }
+    fn nvmlDeviceGetComputeRunningProcesses_v2(nvmlProcessInfo_v2_t) { |target, session| processes(target, session).map(second).collect() }
+    fn nvmlDeviceGetComputeRunningProcesses_v3(nvmlProcessInfo_v2_t) { |target, session| processes(target, session).map(second).collect() }
+    fn nvmlDeviceGetGraphicsRunningProcesses(nvmlProcessInfo_v1_t) { |_, _| Vec::new() }
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlProcessInfo_v2_t) { |_, _| Vec::new() }
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlProcessInfo_v2_t) { |_, _| Vec::new() }
+    fn nvmlDeviceGetMPSComputeRunningProcesses(nvmlProcessInfo_v1_t) { |_, _| Vec::new() }
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlProcessInfo_v2_t) { |_, _| Vec::new() }
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlProcessInfo_v2_t) { |_, _| Vec::new() }
 }

@@ -8,13 +8,18 @@ use std::{
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use super::{
-    abi::Handle,
+    abi::{ComputeHandle, Device, Handle, InstanceHandle, MigPlace},
     code::{Answer, Code, number},
     container,
     events::EventSet,
     locate::{self, Found},
 };
-use crate::{Board, Driver, GpuEntry, NodeFile, board, driver, state::State};
+use crate::{
+    Board, Driver, GpuEntry, NodeFile, board, driver,
+    mig::{self, ComputeInstance, GpuInstance, MigProfile, MigTable},
+    seed::mig_uuid,
+    state::{GpuRecord, Record, State, Watched},
+};
 
 pub(super) struct Session {
     /// How many initialisations have not been shut down.
@@ -24,7 +29,9 @@ pub(super) struct Session {
     pub(super) node: NodeFile,
     pub(super) driver: &'static Driver,
     /// None in a container that got only the library: then nothing ever happens to the node.
-    pub(super) state: Option<State>,
+    watched: Option<Watched>,
+    /// What had happened to the node when the call at hand began.
+    pub(super) now: Arc<Record>,
     /// The GPUs this process may see, in PCI order.
     pub(super) gpus: Vec<Gpu>,
     /// By address.
@@ -34,6 +41,10 @@ pub(super) struct Session {
 pub(super) struct Gpu {
     pub(super) entry: GpuEntry,
     pub(super) board: &'static Board,
+    /// None if the board cannot be partitioned.
+    pub(super) table: Option<&'static MigTable>,
+    /// Its place in the node file.
+    pub(super) slot: usize,
     pub(super) handle: Handle,
     /// NVML's index: the place among the GPUs this process may see.
     pub(super) index: u32,
@@ -54,7 +65,10 @@ fn lock() -> MutexGuard<'static, Option<Session>> {
 
 /// Answers within a session, or that there is none.
 pub(super) fn within<T>(answer: impl FnOnce(&mut Session) -> Answer<T>) -> Answer<T> {
-    answer(lock().as_mut().ok_or(Code::UNINITIALIZED)?)
+    let mut session = lock();
+    let session = session.as_mut().ok_or(Code::UNINITIALIZED)?;
+    session.look()?;
+    answer(session)
 }
 
 /// The same for a function that returns nothing else.
@@ -62,12 +76,21 @@ pub(super) fn answer(answer: impl FnOnce(&mut Session) -> Answer) -> nvmlReturn_
     number(within(answer))
 }
 
-/// Answers for a device that exists and is not lost.
+/// Answers for a GPU that exists and is not lost. For a MIG device it is not supported.
 pub(super) fn on(device: Handle, answer: impl FnOnce(&Gpu, &Session) -> Answer) -> nvmlReturn_t {
     number(within(|session| {
         let gpu = session.gpu(device)?;
         session.check(gpu)?;
         answer(gpu, session)
+    }))
+}
+
+/// Answers for a GPU or MIG device that exists, on a GPU that is not lost.
+pub(super) fn on_either(device: Handle, answer: impl FnOnce(Target<'_>, &Session) -> Answer) -> nvmlReturn_t {
+    number(within(|session| {
+        let target = session.target(device)?;
+        session.check(target.whole())?;
+        answer(target, session)
     }))
 }
 
@@ -110,14 +133,15 @@ impl Session {
     }
 
     fn open() -> Answer<Self> {
-        let (node, state) = match locate::locate()? {
-            Found::Node(node, state) => (node, Some(state)),
+        let (node, watched) = match locate::locate()? {
+            Found::Node(node, state) => {
+                // One who may not write cannot mend; the next one does.
+                let _ = state.mend(&node);
+                (node, Some(Watched::new(state)?))
+            }
             Found::Snapshot(node) => (node, None),
         };
-        if let Some(code) = state.as_ref().and_then(State::init_error) {
-            return Err(Code(code));
-        }
-        let visible: Box<dyn Fn(&GpuEntry) -> bool> = if state.is_some() {
+        let visible: Box<dyn Fn(&GpuEntry) -> bool> = if watched.is_some() {
             Box::new(|_| true)
         } else {
             container::check_control()?;
@@ -131,33 +155,184 @@ impl Session {
             gpus.push(Gpu {
                 entry: entry.clone(),
                 board,
+                table: board.mig.as_deref().and_then(mig::find),
+                slot,
                 handle: Handle::of(slot),
                 index,
             });
         }
-        Ok(Self {
+        let mut session = Self {
             references: 1,
             process: std::process::id(),
             node,
             driver,
-            state,
+            watched,
+            now: Arc::default(),
             gpus,
             event_sets: BTreeMap::new(),
+        };
+        session.look()?;
+        session.now.init_error.map_or(Ok(session), |code| Err(Code(code)))
+    }
+
+    /// Takes in what has happened since the last call.
+    fn look(&mut self) -> Answer {
+        if let Some(watched) = &mut self.watched {
+            self.now = watched.now()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn state(&self) -> Option<&State> {
+        self.watched.as_ref().map(|watched| &watched.state)
+    }
+
+    /// Changes what is true of a GPU, for all who use the node. One who got only the library may not.
+    pub(super) fn change<T>(&self, gpu: &Gpu, change: impl FnOnce(&mut GpuRecord) -> Answer<T>) -> Answer<T> {
+        let state = self.state().ok_or(Code::NO_PERMISSION)?;
+        state.change(&self.node, |record| change(record.gpu_mut(&gpu.entry.uuid)))
+    }
+
+    /// What has happened to a GPU.
+    pub(super) fn record(&self, gpu: &Gpu) -> &GpuRecord {
+        self.now.gpu(&gpu.entry.uuid)
+    }
+
+    /// The GPU behind a handle, lost or not; not the one behind a MIG device.
+    pub(super) fn gpu(&self, device: Handle) -> Answer<&Gpu> {
+        match self.target(device)? {
+            Target::Gpu(gpu) => Ok(gpu),
+            Target::Mig(_) => Err(Code::NOT_SUPPORTED),
+        }
+    }
+
+    fn in_slot(&self, slot: usize) -> Answer<&Gpu> {
+        self.gpus
+            .iter()
+            .find(|gpu| gpu.slot == slot)
+            .ok_or(Code::INVALID_ARGUMENT)
+    }
+
+    /// What a handle stands for, lost or not. The handle of a MIG device is valid as long as the device is there.
+    pub(super) fn target(&self, device: Handle) -> Answer<Target<'_>> {
+        match device.device()? {
+            Device::Gpu(slot) => self.in_slot(slot).map(Target::Gpu),
+            Device::Mig(place) => self.mig_device(place).map(Target::Mig),
+        }
+    }
+
+    fn mig_device(&self, place: MigPlace) -> Answer<MigDevice<'_>> {
+        let gpu = self.in_slot(place.slot)?;
+        self.mig_devices(gpu)
+            .find(|device| device.place() == place)
+            .ok_or(Code::INVALID_ARGUMENT)
+    }
+
+    /// The MIG devices of a GPU in the order of their indices.
+    pub(super) fn mig_devices<'a>(&'a self, gpu: &'a Gpu) -> impl Iterator<Item = MigDevice<'a>> {
+        let devices = self.record(gpu).mig.devices();
+        (0..).zip(devices).filter_map(move |(index, (instance, compute))| {
+            Some(MigDevice {
+                gpu,
+                profile: gpu.table?.by_constant(instance.profile)?,
+                table: gpu.table?,
+                instance,
+                compute,
+                index,
+            })
         })
     }
 
-    /// The GPU behind a handle, lost or not.
-    pub(super) fn gpu(&self, device: Handle) -> Answer<&Gpu> {
-        let slot = device.slot()?;
-        self.gpus
-            .iter()
-            .find(|gpu| gpu.handle.slot() == Ok(slot))
-            .ok_or(Code::INVALID_ARGUMENT)
+    /// The GPU instance behind a handle, on a GPU that is not lost.
+    pub(super) fn instance(&self, handle: InstanceHandle) -> Answer<Instance<'_>> {
+        let (slot, id) = handle.place()?;
+        let gpu = self.in_slot(slot)?;
+        self.check(gpu)?;
+        let table = gpu.table.ok_or(Code::INVALID_ARGUMENT)?;
+        let state = self.record(gpu).mig.instance(id).ok_or(Code::INVALID_ARGUMENT)?;
+        let profile = table.by_constant(state.profile).ok_or(Code::UNKNOWN)?;
+        Ok(Instance {
+            gpu,
+            table,
+            profile,
+            state,
+        })
+    }
+
+    /// The MIG device that is the compute instance behind a handle, on a GPU that is not lost.
+    pub(super) fn compute(&self, handle: ComputeHandle) -> Answer<MigDevice<'_>> {
+        let device = self.mig_device(handle.place()?)?;
+        self.check(device.gpu)?;
+        Ok(device)
     }
 
     /// That a GPU is not lost.
     pub(super) fn check(&self, gpu: &Gpu) -> Answer {
-        let lost = self.state.as_ref().is_some_and(|state| state.is_lost(&gpu.entry.uuid));
-        if lost { Err(Code::GPU_IS_LOST) } else { Ok(()) }
+        if self.record(gpu).lost {
+            Err(Code::GPU_IS_LOST)
+        } else {
+            Ok(())
+        }
     }
+}
+
+/// What a device handle stands for.
+pub(super) enum Target<'a> {
+    Gpu(&'a Gpu),
+    Mig(MigDevice<'a>),
+}
+
+impl<'a> Target<'a> {
+    /// The GPU itself, or the one that the MIG device is a part of.
+    pub(super) fn whole(&self) -> &'a Gpu {
+        match self {
+            Self::Gpu(gpu) => gpu,
+            Self::Mig(device) => device.gpu,
+        }
+    }
+}
+
+/// A MIG device: a compute instance of a GPU instance.
+#[derive(Clone, Copy)]
+pub(super) struct MigDevice<'a> {
+    pub(super) gpu: &'a Gpu,
+    pub(super) table: &'static MigTable,
+    pub(super) profile: &'static MigProfile,
+    pub(super) instance: &'a GpuInstance,
+    pub(super) compute: &'a ComputeInstance,
+    /// NVML's index among the MIG devices of its GPU.
+    pub(super) index: u32,
+}
+
+impl MigDevice<'_> {
+    pub(super) fn place(&self) -> MigPlace {
+        MigPlace {
+            slot: self.gpu.slot,
+            instance: self.instance.id,
+            compute: self.compute.id,
+        }
+    }
+
+    pub(super) fn uuid(&self) -> String {
+        mig_uuid(&self.gpu.entry.uuid, self.instance.id, self.compute.id)
+    }
+
+    /// Such as `NVIDIA H200 MIG 1g.18gb`.
+    pub(super) fn name(&self) -> String {
+        let total = self.gpu.board.memory.total_bytes;
+        format!(
+            "{} MIG {}",
+            self.gpu.board.product,
+            self.profile.name(self.compute.slices, total)
+        )
+    }
+}
+
+/// A GPU instance.
+#[derive(Clone, Copy)]
+pub(super) struct Instance<'a> {
+    pub(super) gpu: &'a Gpu,
+    pub(super) table: &'static MigTable,
+    pub(super) profile: &'static MigProfile,
+    pub(super) state: &'a GpuInstance,
 }

@@ -90,20 +90,30 @@ pub(crate) fn irq(gpu: &GpuEntry) -> u32 {
     41 + gpu.minor
 }
 
-fn capability(minor: u32, mode: u32) -> String {
+pub(super) fn capability(minor: u32, mode: u32) -> String {
     format!("DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
+}
+
+/// The minor number that stands for a GPU instance.
+pub(super) fn gpu_instance(gpu: u32, instance: u32) -> u32 {
+    3 + (gpu * MIG_GPU_INSTANCES + instance) * (1 + MIG_COMPUTE_INSTANCES)
+}
+
+/// The minor number that stands for a compute instance.
+pub(super) fn compute_instance(gpu: u32, instance: u32, compute: u32) -> u32 {
+    gpu_instance(gpu, instance) + 1 + compute
 }
 
 fn mig_minors() -> String {
     let mut text = "config 1\nmonitor 2\n".to_owned();
-    let mut minor = 3;
     for gpu in 0..MIG_GPUS {
         for instance in 0..MIG_GPU_INSTANCES {
+            let minor = gpu_instance(gpu, instance);
             let _ = writeln!(text, "gpu{gpu}/gi{instance}/access {minor}");
             for compute in 0..MIG_COMPUTE_INSTANCES {
-                let _ = writeln!(text, "gpu{gpu}/gi{instance}/ci{compute}/access {}", minor + 1 + compute);
+                let minor = compute_instance(gpu, instance, compute);
+                let _ = writeln!(text, "gpu{gpu}/gi{instance}/ci{compute}/access {minor}");
             }
-            minor += 1 + MIG_COMPUTE_INSTANCES;
         }
     }
     text

@@ -3,11 +3,13 @@
 mod abi;
 mod command;
 mod container;
+mod driver;
 mod driver_root;
 mod events;
 mod faults;
 mod hardware;
 mod inventory;
+mod mig;
 mod smi;
 mod symbols;
 

@@ -1,0 +1,277 @@
+use std::{
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nvml_wrapper::{Nvml, error::NvmlError};
+
+use super::{HealthEvent, HealthWatch, Library, Watched, gate::Gate, guard::Progress};
+use crate::{Change, Error, Inventory, Result};
+
+/// How a [`Watcher`] looks at its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchConfig {
+    /// Where the host's `/sys` lies; `/` outside a container.
+    pub host_root: PathBuf,
+    /// How often the watcher asks which GPUs and MIG devices there are: a handful of calls for each GPU. 5 s by default.
+    pub interval: Duration,
+    /// How often everything is read anew, also where nothing seems to have happened: for limits, modes and error counts. One
+    /// minute by default.
+    pub refresh: Duration,
+}
+
+impl Default for WatchConfig {
+    fn default() -> Self {
+        Self {
+            host_root: PathBuf::from("/"),
+            interval: Duration::from_secs(5),
+            refresh: Duration::from_mins(1),
+        }
+    }
+}
+
+/// What a [`Watcher`] delivers.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NodeEvent {
+    /// The node is different.
+    Changed {
+        /// What is; not empty.
+        changes: Vec<Change>,
+        /// The whole reading that shows it.
+        inventory: Arc<Inventory>,
+    },
+    /// Something happened to a GPU. Where GPUs have come or gone at the same moment it may be delivered twice.
+    Health(HealthEvent),
+    /// Part of the watch does not work: health events cannot be waited for, or the node cannot be read. The rest goes on,
+    /// and this part is tried again.
+    Interrupted(Error),
+}
+
+/// A thread that tells how a node changes: GPUs that come, go and recover, MIG layouts, health events.
+///
+/// It starts from an inventory that the caller has, so that nothing between that and the first look is missed. Dropping it
+/// ends it, as [`stop`](Self::stop) does.
+#[derive(Debug)]
+pub struct Watcher {
+    commands: Sender<Message>,
+    gate: Arc<Gate<NodeEvent>>,
+}
+
+enum Message {
+    Health(Watched),
+    Stop,
+}
+
+impl Watcher {
+    /// Starts to watch the node that `inventory` was read from.
+    ///
+    /// `deliver` is called on the watcher's own thread and ends it by [`ControlFlow::Break`].
+    ///
+    /// # Errors
+    /// Where no thread can be started. A node without health events, or without GPUs, is watched all the same.
+    pub fn start(
+        library: Arc<Library>,
+        inventory: Inventory,
+        config: WatchConfig,
+        deliver: impl FnMut(NodeEvent) -> ControlFlow<()> + Send + 'static,
+    ) -> Result<Self> {
+        let gate = Arc::new(Gate::new(deliver));
+        let (commands, messages) = mpsc::channel();
+        let mut watch = Watch {
+            library,
+            config,
+            inventory,
+            glances: Vec::new(),
+            health: None,
+            commands: commands.clone(),
+            gate: Arc::clone(&gate),
+        };
+        // What is watched from here on is delivered: before the caller goes on.
+        let health = watch.watch_health();
+        thread::Builder::new()
+            .name("gpu-watch".to_owned())
+            .spawn(move || {
+                let flow = match health {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(error) => watch.gate.deliver(NodeEvent::Interrupted(error)),
+                };
+                if flow.is_continue() {
+                    watch.run(&messages);
+                }
+            })
+            .map_err(Error::Thread)?;
+        Ok(Self { commands, gate })
+    }
+
+    /// Ends the watch at once, or when `deliver` returns if it is being called: it is called no more, and dropped.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.gate.close();
+        // The thread may have ended by itself.
+        let _ = self.commands.send(Message::Stop);
+    }
+}
+
+/// What the watcher's thread works with.
+struct Watch {
+    library: Arc<Library>,
+    config: WatchConfig,
+    inventory: Inventory,
+    /// What the last look at each GPU saw.
+    glances: Vec<Glance>,
+    health: Option<HealthWatch>,
+    commands: Sender<Message>,
+    gate: Arc<Gate<NodeEvent>>,
+}
+
+impl Watch {
+    fn run(&mut self, messages: &mpsc::Receiver<Message>) {
+        let mut refreshed = Instant::now();
+        // The caller's reading may be old.
+        let mut read = true;
+        loop {
+            if read {
+                if self.read().is_break() {
+                    return;
+                }
+                refreshed = Instant::now();
+            }
+            read = match messages.recv_timeout(self.config.interval) {
+                Ok(Message::Health(Watched::Event(event))) => {
+                    if self.gate.deliver(NodeEvent::Health(event)).is_break() {
+                        return;
+                    }
+                    self.looks_different()
+                }
+                Ok(Message::Health(Watched::Interrupted(error))) => {
+                    if self.gate.deliver(NodeEvent::Interrupted(error)).is_break() {
+                        return;
+                    }
+                    true
+                }
+                Err(RecvTimeoutError::Timeout) => refreshed.elapsed() >= self.config.refresh || self.looks_different(),
+                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            };
+        }
+    }
+
+    /// Reads everything and delivers what is different.
+    fn read(&mut self) -> ControlFlow<()> {
+        // Before the reading, so that what happens during it is seen at the next look.
+        self.glances = self.look();
+        let later = match self.library.inventory(&self.config.host_root) {
+            Ok(later) => later,
+            Err(error) => return self.gate.deliver(NodeEvent::Interrupted(error)),
+        };
+        let changes = self.inventory.diff(&later);
+        let gpus = |inventory: &Inventory| inventory.gpus.iter().map(|gpu| gpu.uuid.clone()).collect::<Vec<_>>();
+        let other_gpus = gpus(&self.inventory) != gpus(&later);
+        self.inventory = later;
+        if !changes.is_empty() {
+            let inventory = Arc::new(self.inventory.clone());
+            self.gate.deliver(NodeEvent::Changed { changes, inventory })?;
+        }
+        if (other_gpus || self.health.is_none())
+            && let Err(error) = self.watch_health()
+            && other_gpus
+        {
+            self.gate.deliver(NodeEvent::Interrupted(error))?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits for the events of the GPUs that there are now. The new watch begins before the old one ends.
+    fn watch_health(&mut self) -> Result<()> {
+        let commands = self.commands.clone();
+        let deliver = move |watched| match commands.send(Message::Health(watched)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        };
+        let watch = HealthWatch::start(Arc::clone(&self.library), &self.inventory.gpus, deliver)?;
+        self.health = Some(watch);
+        Ok(())
+    }
+
+    fn looks_different(&self) -> bool {
+        self.look() != self.glances
+    }
+
+    /// Which GPUs and MIG devices there are, in a handful of calls for each.
+    fn look(&self) -> Vec<Glance> {
+        let count = match self.library.count() {
+            Ok(count) => count,
+            Err(error) => return vec![Glance::Unknown(error.to_string())],
+        };
+        (0..count)
+            .map(|index| {
+                let glance = move |nvml: &Nvml, progress: &Progress| glance(nvml, progress, index);
+                match self.library.guarded_gpu(index, glance) {
+                    Ok(Ok(glance)) => glance,
+                    Ok(Err(error)) => Glance::Unknown(error.to_string()),
+                    // Not its message, which says for how long.
+                    Err(problem) => Glance::Unknown(problem.call),
+                }
+            })
+            .collect()
+    }
+}
+
+/// What tells, without reading everything, whether a GPU is another or divided otherwise.
+#[derive(Debug, PartialEq, Eq)]
+enum Glance {
+    Gpu {
+        uuid: String,
+        /// The mode in force and the one to come; `None` where there is none.
+        mig_mode: Option<(u32, u32)>,
+        /// The UUIDs of the MIG devices, by slot.
+        mig_devices: Vec<(u32, String)>,
+    },
+    Unknown(String),
+}
+
+fn glance(nvml: &Nvml, progress: &Progress, index: u32) -> Result<Glance, NvmlError> {
+    let device = progress.call("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(index))?;
+    let uuid = progress.call("nvmlDeviceGetUUID", || device.uuid())?;
+    let mode = match progress.call("nvmlDeviceGetMigMode", || device.mig_mode()) {
+        Err(error @ (NvmlError::GpuLost | NvmlError::ResetRequired)) => return Err(error),
+        mode => mode.ok(),
+    };
+    let mut mig_devices = Vec::new();
+    if mode.as_ref().is_some_and(|mode| mode.current != 0) {
+        let slots = progress.call("nvmlDeviceGetMaxMigDeviceCount", || device.mig_device_count());
+        for slot in 0..slots.unwrap_or_default() {
+            let found = progress.call("nvmlDeviceGetMigDeviceHandleByIndex", || {
+                device.mig_device_by_index(slot)
+            });
+            let Ok(found) = found else { continue };
+            let uuid = progress.call("nvmlDeviceGetUUID", || found.uuid());
+            mig_devices.push((slot, uuid.unwrap_or_default()));
+        }
+    }
+    Ok(Glance::Gpu {
+        uuid,
+        mig_mode: mode.map(|mode| (mode.current, mode.pending)),
+        mig_devices,
+    })
+}
+
+impl Library {
+    /// How many GPUs there are, lost ones included.
+    fn count(&self) -> Result<u32> {
+        let call = "nvmlDeviceGetCount_v2";
+        self.guarded(None, move |nvml, progress| progress.call(call, || nvml.device_count()))?
+            .map_err(|source| Error::Call { call, source })
+    }
+}

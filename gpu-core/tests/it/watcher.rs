@@ -1,0 +1,127 @@
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+
+use gpu_core::{
+    Change,
+    nvml::{HealthEventKind, NodeEvent, WatchConfig, Watcher},
+};
+use gpu_sim::NodeSpec;
+
+use crate::Simulated;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn watch(simulated: &Simulated) -> (Watcher, mpsc::Receiver<NodeEvent>) {
+    let library = Arc::new(simulated.library());
+    let inventory = library.inventory(&simulated.node.root()).expect("the node is read");
+    let config = WatchConfig {
+        host_root: simulated.node.root(),
+        interval: Duration::from_millis(20),
+        ..WatchConfig::default()
+    };
+    let (sender, receiver) = mpsc::channel();
+    let watcher = Watcher::start(library, inventory, config, move |event| {
+        let _ = sender.send(event);
+        ControlFlow::Continue(())
+    });
+    (watcher.expect("the watcher starts"), receiver)
+}
+
+#[track_caller]
+fn next_changes(events: &mpsc::Receiver<NodeEvent>) -> Vec<Change> {
+    match events.recv_timeout(SOON) {
+        Ok(NodeEvent::Changed { changes, .. }) => changes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_gpu_that_is_lost_and_comes_back_is_told_and_its_events_are_again() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(3));
+    let uuid = simulated.node.gpus()[1].uuid.clone();
+    let (_watcher, events) = watch(&simulated);
+    simulated.node.lose(1).unwrap();
+    // NVML cannot wait for events while a GPU is lost, and says so before or after.
+    let mut changes = Vec::new();
+    while changes.is_empty() {
+        match events.recv_timeout(SOON).unwrap() {
+            NodeEvent::Changed { changes: now, .. } => changes = now,
+            NodeEvent::Interrupted(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(
+        matches!(&changes[..], [Change::Lost { gpu, .. }] if gpu.as_str() == uuid),
+        "{changes:?}"
+    );
+
+    simulated.node.restore(1).unwrap();
+    loop {
+        match events.recv_timeout(SOON).unwrap() {
+            NodeEvent::Changed { changes, inventory } => {
+                assert!(
+                    matches!(&changes[..], [Change::Recovered { gpu }] if gpu.as_str() == uuid),
+                    "{changes:?}"
+                );
+                assert_eq!(inventory.gpus.len(), 3);
+                break;
+            }
+            NodeEvent::Interrupted(_) => {}
+            other @ NodeEvent::Health(_) => panic!("{other:?}"),
+            _ => unreachable!("no other event"),
+        }
+    }
+    // The new registration may still be on its way: ask until it is there.
+    let deadline = Instant::now() + SOON;
+    loop {
+        assert!(Instant::now() < deadline, "no event of the recovered GPU");
+        simulated.node.inject_xid(1, 79).unwrap();
+        match events.recv_timeout(Duration::from_millis(100)) {
+            Ok(NodeEvent::Health(event)) => {
+                assert_eq!(
+                    (event.gpu.as_str(), event.kind),
+                    (uuid.as_str(), HealthEventKind::Xid(79))
+                );
+                break;
+            }
+            Ok(NodeEvent::Interrupted(_)) | Err(_) => {}
+            Ok(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_happened_between_the_callers_reading_and_the_watch_is_told() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let library = Arc::new(simulated.library());
+    let mut inventory = library.inventory(&simulated.node.root()).unwrap();
+    let gpu = inventory.gpus.pop().unwrap();
+    let (sender, events) = mpsc::channel();
+    let config = WatchConfig {
+        host_root: simulated.node.root(),
+        ..WatchConfig::default()
+    };
+    let _watcher = Watcher::start(library, inventory, config, move |event| {
+        let _ = sender.send(event);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(next_changes(&events), [Change::Added { gpu: gpu.uuid }]);
+}
+
+#[test]
+fn health_events_pass_and_a_node_that_nobody_touches_is_silent() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let (watcher, events) = watch(&simulated);
+    assert!(events.recv_timeout(Duration::from_millis(200)).is_err());
+    simulated.node.inject_xid(1, 48).unwrap();
+    match events.recv_timeout(SOON).unwrap() {
+        NodeEvent::Health(event) => assert_eq!(event.kind, HealthEventKind::Xid(48)),
+        other => panic!("{other:?}"),
+    }
+    watcher.stop();
+    assert_eq!(events.try_recv().unwrap_err(), mpsc::TryRecvError::Disconnected);
+}
