@@ -8,6 +8,7 @@
 #[cfg(any(
     feature = "container-runtime",
     feature = "device-plugin",
+    feature = "feature-discovery",
     feature = "gpuctl",
     feature = "quickstart",
     feature = "toolkit"
@@ -20,11 +21,13 @@ pub mod container_runtime;
 pub mod device_plugin;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
 mod engine;
+#[cfg(feature = "feature-discovery")]
+pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "toolkit"))]
 mod logging;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
@@ -34,5 +37,10 @@ pub mod stack;
 pub mod toolkit;
 #[cfg(any(feature = "container-runtime", feature = "gpuctl", feature = "toolkit"))]
 mod toolkit_config;
-#[cfg(any(feature = "device-plugin", feature = "gpuctl", feature = "toolkit"))]
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "gpuctl",
+    feature = "toolkit"
+))]
 mod vendor;

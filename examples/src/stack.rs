@@ -12,6 +12,9 @@ type Program = fn(Vec<OsString>) -> ExitCode;
 const PROGRAMS: &[(&str, Program)] = &[
     ("gpu-device-plugin", |arguments| crate::device_plugin::main(arguments)),
     ("gpu-toolkit", |arguments| crate::toolkit::main(arguments)),
+    ("gpu-feature-discovery", |arguments| {
+        crate::feature_discovery::main(arguments)
+    }),
     ("gpuctl", |arguments| crate::gpuctl::main(arguments)),
     ("nvidia-ctk", |arguments| crate::gpuctl::main(arguments)),
     ("nvidia-ctk-installer", |arguments| crate::toolkit::main(arguments)),

@@ -20,6 +20,7 @@
 //! ```
 //!
 //! # Where things are
+//! - [`config`]: the vendor's configuration file, as written and as resolved
 //! - [`mig`]: profiles, boards, geometries; plans, online placement, defragmentation, drawings
 //! - [`time_slicing`]: ids of replicas and which to hand out together
 //!
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod config;
 pub mod mig;
 pub mod time_slicing;
 
