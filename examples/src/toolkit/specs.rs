@@ -100,7 +100,10 @@ impl<'a> Specs<'a> {
     }
 
     fn files(&self, version: Option<String>) -> anyhow::Result<DriverFiles> {
-        let mut config = DiscoverConfig::new(self.arguments.driver_root_here()).with_environment();
+        let mut config = DiscoverConfig::new(self.arguments.driver_root_here()).with_search_paths(
+            std::env::var_os("PATH").as_deref(),
+            std::env::var_os("XDG_DATA_DIRS").as_deref(),
+        );
         config.dev_root = Some(self.arguments.dev_root_here());
         config.sys_root.clone_from(&self.arguments.host_root);
         config.driver_version = version;

@@ -232,7 +232,10 @@ impl Generate {
     }
 
     fn files(&self, driver_root: &Path, version: Option<String>) -> anyhow::Result<DriverFiles> {
-        let mut config = DiscoverConfig::new(driver_root).with_environment();
+        let mut config = DiscoverConfig::new(driver_root).with_search_paths(
+            env::var_os("PATH").as_deref(),
+            env::var_os("XDG_DATA_DIRS").as_deref(),
+        );
         config.dev_root.clone_from(&self.dev_root);
         config.sys_root.clone_from(&self.host_root);
         config.driver_version = version;
