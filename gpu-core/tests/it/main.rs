@@ -9,6 +9,7 @@ use gpu_core::nvml::{Library, LibrarySearch};
 use gpu_sim::{Node, NodeSpec};
 use tempfile::TempDir;
 
+mod boards;
 mod broken;
 mod control;
 mod health;
