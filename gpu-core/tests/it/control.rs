@@ -276,3 +276,19 @@ fn a_driver_that_cannot_place_compute_instances_is_not_taken_to_have_done_so() {
     assert_eq!((error.number, error.refused.refusal), (1, Refusal::NoFunction));
     assert_eq!((bench.layout(), error.left), (Vec::new(), Vec::new()));
 }
+
+#[test]
+fn a_mode_that_waits_for_a_reset_is_refused_and_no_longer_pending() {
+    let simulated = Simulated::exactly(&NodeSpec::new("a100-vm"));
+    let library = simulated.library();
+    let bench = Bench { simulated, library };
+    let steps = vec![Step::SetMode {
+        gpu: bench.gpu(),
+        enabled: true,
+    }];
+    let plan = Plan { steps }.check(&bench.inventory()).unwrap();
+    let error = bench.library.apply(&plan).unwrap_err();
+    assert_eq!(error.refused.refusal, Refusal::ResetRequired);
+    let mig = bench.mig();
+    assert_eq!((mig.enabled, mig.pending_enabled), (false, false));
+}
