@@ -23,6 +23,7 @@
     feature = "nvml",
     doc = "- [`nvml`]: reading a node, watching it, and applying a [`CheckedPlan`]"
 )]
+#![cfg_attr(feature = "kmsg", doc = "- [`kmsg`]: Xids out of the kernel's log")]
 #![cfg_attr(feature = "ownership", doc = "- [`ownership`]: who may change which GPU")]
 //!
 //! # Features
@@ -30,6 +31,7 @@
 //! ---|---|---
 //! `nvml` | reading, watching and dividing through `libnvidia-ml.so.1` | yes
 //! `ownership` | the file by which the programs of a node agree who may change which GPU | yes
+//! `kmsg` | Xids out of the kernel's log | no
 //! `pci-names` | names of PCI devices, from a database that is compiled in (1 MB) | no
 //! `schemars` | JSON Schema of the values (`schema/inventory.json` is that of [`Inventory`]) | no
 //!
@@ -45,6 +47,8 @@ mod error;
 mod file;
 mod gpu;
 mod inventory;
+#[cfg(feature = "kmsg")]
+pub mod kmsg;
 mod mig;
 #[cfg(feature = "nvml")]
 pub mod nvml;

@@ -214,6 +214,10 @@ pub enum Impossible {
     /// The GPU instance has compute instances at this step.
     #[error("the GPU instance has compute instances left")]
     ComputeInstancesLeft,
+    /// What the board offers is not known: drivers before 550 do not say it while MIG mode is off. Turn it on with a plan of
+    /// its own, and read the inventory anew.
+    #[error("the driver does not say what the GPU offers while MIG mode is off")]
+    ProfilesUnknown,
     /// The board offers no such profile.
     #[error("the GPU has no such profile; it has {}", names(offered))]
     NoSuchProfile {
@@ -319,6 +323,9 @@ impl Layout {
     fn create_gpu_instance(&mut self, mig: &Mig, name: &MigProfile, at: Placement) -> Result<(), Impossible> {
         if !self.enabled {
             return Err(Impossible::ModeOff);
+        }
+        if mig.profiles.is_empty() {
+            return Err(Impossible::ProfilesUnknown);
         }
         let profile = mig.profile_named(name).ok_or_else(|| Impossible::NoSuchProfile {
             offered: mig.profiles.iter().map(|profile| profile.name.clone()).collect(),

@@ -1,6 +1,9 @@
 //! Nodes and GPUs that do not answer as they should.
 
-use std::fs;
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use gpu_core::{Error, ProblemKind};
 use gpu_sim::NodeSpec;
@@ -91,4 +94,67 @@ fn a_numa_node_that_is_no_number_costs_that_value_alone() {
     };
     assert_eq!(problem.kind, ProblemKind::Incomplete);
     assert_eq!(problem.message, "`zero` is not a number");
+}
+
+#[test]
+fn a_gpu_that_hangs_costs_its_own_values_and_one_thread() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(3));
+    // Long enough for a busy machine: only the one that hangs takes longer.
+    let library = simulated.library().with_call_timeout(Duration::from_secs(2));
+    simulated.node.hang(1, Duration::from_mins(10)).unwrap();
+    let root = simulated.node.root();
+    let started = Instant::now();
+    for _ in 0..3 {
+        let inventory = library.inventory(&root).unwrap();
+        let indices: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.index).collect();
+        assert_eq!(indices, [0, 2]);
+        let [problem] = inventory.problems.as_slice() else {
+            panic!("{:?}", inventory.problems)
+        };
+        assert_eq!((problem.index, problem.kind), (1, ProblemKind::Hung));
+        assert!(problem.call.starts_with("nvmlDevice"), "{problem}");
+        assert!(problem.message.starts_with("has not returned for "), "{problem}");
+        // However often it is read, one thread is stuck.
+        let stuck: Vec<_> = library.stuck_calls().iter().map(|stuck| stuck.index).collect();
+        assert_eq!(stuck, [Some(1)]);
+    }
+    assert!(started.elapsed() >= Duration::from_secs(2));
+    assert_eq!(
+        library.usage(&root).unwrap().problems.len(),
+        1,
+        "usage does not wait either"
+    );
+
+    simulated.node.restore(1).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !library.stuck_calls().is_empty() {
+        assert!(Instant::now() < deadline, "the call has not returned");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let inventory = library.inventory(&root).unwrap();
+    assert_eq!((inventory.gpus.len(), inventory.problems.len()), (3, 0));
+}
+
+#[test]
+fn a_gpu_that_may_not_be_read_is_a_problem_and_the_others_are_read() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    simulated.node.deny(0, true).unwrap();
+    let inventory = simulated.library().inventory(&simulated.node.root()).unwrap();
+    assert_eq!(inventory.gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>(), [1]);
+    let [problem] = inventory.problems.as_slice() else {
+        panic!("{:?}", inventory.problems)
+    };
+    assert_eq!((problem.index, problem.kind), (0, ProblemKind::NoPermission));
+}
+
+#[test]
+fn memory_errors_that_could_not_be_corrected_are_counted() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(1));
+    simulated.node.inject_ecc(0, 5, 2).unwrap();
+    let inventory = simulated.library().inventory(&simulated.node.root()).unwrap();
+    let ecc = inventory.gpus[0].ecc.unwrap();
+    assert_eq!(
+        (ecc.uncorrected_since_load, ecc.uncorrected_in_life),
+        (Some(2), Some(2))
+    );
 }

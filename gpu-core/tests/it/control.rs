@@ -1,7 +1,7 @@
 //! Dividing simulated GPUs, and putting back what does not work out.
 
 use gpu_core::{
-    GpuUuid, Inventory, Mig, Placement, Plan, Step,
+    GpuUuid, Impossible, Inventory, Mig, Placement, Plan, Step,
     nvml::{Done, Library, Refusal},
 };
 use gpu_sim::NodeSpec;
@@ -79,17 +79,28 @@ fn layout(expected: &[(&str, u32, &[u32])]) -> Vec<(String, u32, Vec<u32>)> {
 #[test]
 fn a_plan_turns_the_mode_on_and_makes_instances_where_it_says() {
     let bench = Bench::new(false);
+    // Drivers before 535 have no call that places a compute instance.
+    let major = bench.inventory().driver.expect("it was read").version.major();
+    let start = (major >= 535).then_some(0);
     let steps = vec![
         Step::SetMode {
             gpu: bench.gpu(),
             enabled: true,
         },
         bench.create("3g.40gb", 4, 4),
-        bench.compute((4, 4), 2, Some(0)),
+        bench.compute((4, 4), 2, start),
         bench.compute((4, 4), 1, None),
         bench.create("1g.10gb+me", 2, 1),
         bench.compute((2, 1), 1, None),
     ];
+    if bench.mig().profiles.is_empty() {
+        // An older driver, which says so only once the mode is on.
+        let unknown = Plan { steps: steps.clone() }.check(&bench.inventory()).unwrap_err();
+        assert_eq!((unknown.number, unknown.reason), (1, Impossible::ProfilesUnknown));
+        let steps = steps[..1].to_vec();
+        let mode = Plan { steps }.check(&bench.inventory()).unwrap();
+        bench.library.apply(&mode).unwrap();
+    }
     let plan = Plan { steps }.check(&bench.inventory()).unwrap();
     let done = bench.library.apply(&plan).unwrap();
     assert_eq!(
@@ -184,7 +195,6 @@ fn each_gpu_is_put_back_on_its_own() {
             gpu: bench.gpu(),
             enabled: true,
         },
-        bench.create("1g.10gb", 0, 1),
         Step::SetMode {
             gpu: bench.simulated.node.gpus()[1].uuid.parse().unwrap(),
             enabled: true,
@@ -193,7 +203,7 @@ fn each_gpu_is_put_back_on_its_own() {
     let plan = Plan { steps }.check(&bench.inventory()).unwrap();
     bench.simulated.node.lose(1).unwrap();
     let error = bench.library.apply(&plan).unwrap_err();
-    assert_eq!((error.number, error.refused.refusal), (2, Refusal::GpuLost));
+    assert_eq!((error.number, error.refused.refusal), (1, Refusal::GpuLost));
     assert_eq!(error.left, [], "the other GPU can be put back");
     assert!(!bench.mig().enabled);
 
@@ -206,8 +216,8 @@ fn each_gpu_is_put_back_on_its_own() {
         bench.create("7g.80gb", 0, 8),
     ];
     bench.simulated.node.restore(1).unwrap();
-    let plan = Plan { steps }.check(&bench.inventory()).unwrap();
     bench.simulated.node.set_mig_mode(0, true).unwrap();
+    let plan = Plan { steps }.check(&bench.inventory()).unwrap();
     bench.simulated.node.create_mig(0, "1g.10gb", Some(3)).unwrap();
     let error = bench.library.apply(&plan).unwrap_err();
     assert_eq!(
@@ -243,7 +253,7 @@ fn an_instance_that_is_not_where_the_plan_says_is_not_touched() {
 #[test]
 fn a_simulated_driver_of_each_generation_takes_the_steps() {
     for driver in ["470", "535", "550", "580", "610"] {
-        let simulated = Simulated::new(&NodeSpec::new("h100").gpus(1).driver(driver));
+        let simulated = Simulated::exactly(&NodeSpec::new("h100").gpus(1).driver(driver));
         simulated.node.set_mig_mode(0, true).unwrap();
         let library = simulated.library();
         let bench = Bench { simulated, library };
@@ -252,4 +262,33 @@ fn a_simulated_driver_of_each_generation_takes_the_steps() {
         bench.library.apply(&plan).unwrap();
         assert_eq!(bench.layout(), layout(&[("2g.20gb", 2, &[2])]), "{driver}");
     }
+}
+
+#[test]
+fn a_driver_that_cannot_place_compute_instances_is_not_taken_to_have_done_so() {
+    let simulated = Simulated::exactly(&NodeSpec::new("h100").gpus(1).driver("470"));
+    simulated.node.set_mig_mode(0, true).unwrap();
+    let library = simulated.library();
+    let bench = Bench { simulated, library };
+    let steps = vec![bench.create("3g.40gb", 0, 4), bench.compute((0, 4), 1, Some(2))];
+    let plan = Plan { steps }.check(&bench.inventory()).unwrap();
+    let error = bench.library.apply(&plan).unwrap_err();
+    assert_eq!((error.number, error.refused.refusal), (1, Refusal::NoFunction));
+    assert_eq!((bench.layout(), error.left), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn a_mode_that_waits_for_a_reset_is_refused_and_no_longer_pending() {
+    let simulated = Simulated::exactly(&NodeSpec::new("a100-vm"));
+    let library = simulated.library();
+    let bench = Bench { simulated, library };
+    let steps = vec![Step::SetMode {
+        gpu: bench.gpu(),
+        enabled: true,
+    }];
+    let plan = Plan { steps }.check(&bench.inventory()).unwrap();
+    let error = bench.library.apply(&plan).unwrap_err();
+    assert_eq!(error.refused.refusal, Refusal::ResetRequired);
+    let mig = bench.mig();
+    assert_eq!((mig.enabled, mig.pending_enabled), (false, false));
 }

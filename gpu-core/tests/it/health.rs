@@ -93,3 +93,15 @@ fn a_watch_ends_soon_when_it_is_stopped_or_told_to() {
         "its callback is gone"
     );
 }
+
+#[test]
+fn an_event_of_an_instance_names_it() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(1));
+    simulated.node.set_mig_mode(0, true).unwrap();
+    let made = simulated.node.create_mig(0, "1g.10gb", None).unwrap();
+    let (_watch, events) = watch(&simulated);
+    simulated.node.inject_xid_of_instance(0, 43, (made.id, 0)).unwrap();
+    let event = events.recv_timeout(SOON).unwrap();
+    assert_eq!(event.kind, HealthEventKind::Xid(43));
+    assert_eq!((event.gpu_instance, event.compute_instance), (Some(made.id), Some(0)));
+}

@@ -1,4 +1,7 @@
 //! Reading simulated nodes: the NVML code of production on a library with the real C interface.
+//!
+//! `GPU_CORE_TEST_DRIVER=470 cargo test -p gpu-core --test it` runs it all on a simulated driver of another generation: 470,
+//! 535, 550, 580 (which is the default) and 610 are tested.
 
 use std::path::PathBuf;
 
@@ -6,6 +9,7 @@ use gpu_core::nvml::{Library, LibrarySearch};
 use gpu_sim::{Node, NodeSpec};
 use tempfile::TempDir;
 
+mod boards;
 mod broken;
 mod control;
 mod health;
@@ -21,7 +25,15 @@ struct Simulated {
 }
 
 impl Simulated {
+    /// Of the driver generation that the environment names, if it does.
     fn new(spec: &NodeSpec) -> Self {
+        match std::env::var("GPU_CORE_TEST_DRIVER") {
+            Ok(driver) => Self::exactly(&spec.clone().driver(driver)),
+            Err(_) => Self::exactly(spec),
+        }
+    }
+
+    fn exactly(spec: &NodeSpec) -> Self {
         let folder = TempDir::new().expect("a temporary folder can be made");
         let node = Node::create(spec, folder.path()).expect("a node can be made");
         Self { node, _folder: folder }

@@ -29,7 +29,7 @@ fn mig(simulated: &Simulated, index: usize) -> Mig {
 
 #[test]
 fn an_h200_offers_what_it_does_on_hardware_also_while_the_mode_is_off() {
-    let simulated = Simulated::new(&NodeSpec::new("h200-vm"));
+    let simulated = Simulated::exactly(&NodeSpec::new("h200-vm"));
     let mig = mig(&simulated, 0);
     assert!(!mig.enabled);
     let profiles: Vec<_> = mig
@@ -148,7 +148,7 @@ fn instances_are_read_with_their_placements_and_devices_with_their_names() {
 #[test]
 fn an_older_driver_that_lacks_calls_and_versions_is_read_as_far_as_it_goes() {
     for driver in ["470", "535", "550", "580", "610"] {
-        let simulated = Simulated::new(&NodeSpec::new("h100").gpus(1).driver(driver));
+        let simulated = Simulated::exactly(&NodeSpec::new("h100").gpus(1).driver(driver));
         simulated.node.set_mig_mode(0, true).unwrap();
         simulated.node.create_mig(0, "1g.10gb", Some(2)).unwrap();
         let mig = mig(&simulated, 0);

@@ -9,7 +9,7 @@ use crate::Simulated;
 
 #[test]
 fn an_h200_is_read_as_it_was_on_hardware() {
-    let simulated = Simulated::new(&NodeSpec::new("h200-vm"));
+    let simulated = Simulated::exactly(&NodeSpec::new("h200-vm"));
     let inventory = simulated.library().inventory(&simulated.node.root()).unwrap();
     assert_eq!(inventory.problems, []);
     assert_eq!(inventory.generation, 1);
