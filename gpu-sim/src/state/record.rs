@@ -115,7 +115,7 @@ impl Record {
         self.gpus.entry(uuid.to_owned()).or_default()
     }
 
-    pub(super) fn parse(text: &str, path: &Path) -> Result<Self> {
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
         let fail = |line, message| Error::State {
             path: path.to_owned(),
             line,
@@ -137,7 +137,7 @@ impl Record {
         serde_saphyr::from_str(text).map_err(broken)
     }
 
-    pub(super) fn to_text(&self, path: &Path) -> Result<String> {
+    pub(crate) fn to_text(&self, path: &Path) -> Result<String> {
         serde_saphyr::to_string(self).map_err(|error| Error::State {
             path: path.to_owned(),
             line: None,
