@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
-    mig::{Activation, Layout, ModeRules, Refusal, Used},
+    mig::{Activation, GpuInstance, Layout, ModeRules, Refusal, Used},
 };
 
 /// Everything that has happened to a node, as of one moment.
@@ -109,6 +109,13 @@ impl Record {
     pub(crate) fn gpu(&self, uuid: &str) -> &GpuRecord {
         static NOTHING: LazyLock<GpuRecord> = LazyLock::new(GpuRecord::default);
         self.gpus.get(uuid).unwrap_or(&NOTHING)
+    }
+
+    /// The MIG instances of the GPUs that have any.
+    pub(super) fn instances(&self) -> impl Iterator<Item = (&String, &[GpuInstance])> {
+        let all = self.gpus.iter();
+        all.map(|(uuid, gpu)| (uuid, gpu.mig.instances.as_slice()))
+            .filter(|(_, instances)| !instances.is_empty())
     }
 
     pub(crate) fn gpu_mut(&mut self, uuid: &str) -> &mut GpuRecord {
