@@ -43,6 +43,9 @@ mod data;
 mod driver;
 mod elf;
 mod error;
+#[cfg(any(test, feature = "__fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 mod library;
 mod mig;
 mod node;

@@ -1,4 +1,4 @@
-//! The command `nvidia-smi`: the summary table, `-L`, and `--query-gpu`.
+//! The command `nvidia-smi`: the summary table, `-L`, `--query-gpu`, changes of modes, and `mig`.
 //!
 //! It loads `libnvidia-ml.so.1` by the loader's search path and knows nothing else of a simulated node, so that in a
 //! container it says what the library there says. Layout, texts and exit codes are those of the real one, measured with
@@ -7,11 +7,16 @@
 mod arguments;
 mod date;
 mod failure;
+mod mig;
+mod modes;
 mod query;
+#[expect(unsafe_code, reason = "calls what the wrapper does not have")]
+mod raw;
 mod table;
 
 use std::{
     ffi::OsString,
+    fmt::Write as _,
     io::{self, Write as _},
     process::ExitCode,
 };
@@ -55,6 +60,8 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> 
         Command::Table => table::draw(&nvml, &gpus)?,
         Command::List => list(&gpus)?,
         Command::Query(query) => query.answer(&nvml, &gpus),
+        Command::Mig(command) => command.answer(&gpus)?,
+        Command::Change(change) => change.answer(&gpus)?,
     };
     print(&text)?;
     failure.map_or(Ok(()), Err)
@@ -97,14 +104,26 @@ fn is_one_of(gpu: &Device<'_>, index: u32, ids: &[String]) -> Result<bool, NvmlE
 
 fn list(gpus: &[Device<'_>]) -> Result<String, Failure> {
     let line = |gpu: &Device<'_>| {
-        Ok(format!(
-            "GPU {}: {} (UUID: {})\n",
-            gpu.index()?,
-            gpu.name()?,
-            gpu.uuid()?
-        ))
+        let whole = format!("GPU {}: {} (UUID: {})\n", gpu.index()?, gpu.name()?, gpu.uuid()?);
+        Ok(whole + &mig_devices(gpu)?)
     };
     gpus.iter().map(line).collect()
+}
+
+/// A line for each MIG device, laid out as NVIDIA's MIG guide shows it.
+fn mig_devices(gpu: &Device<'_>) -> Result<String, Failure> {
+    let mut text = String::new();
+    for index in 0..gpu.mig_device_count()? {
+        let device = match gpu.mig_device_by_index(index) {
+            Err(NvmlError::NotFound) => continue,
+            device => device?,
+        };
+        let name = device.name()?;
+        let profile = name.rsplit_once("MIG ").map_or(name.as_str(), |(_, profile)| profile);
+        let uuid = device.uuid()?;
+        let _ = writeln!(text, "  MIG {profile:<12}Device {index:>2}: (UUID: {uuid})");
+    }
+    Ok(text)
 }
 
 fn print(text: &str) -> Result<(), Failure> {

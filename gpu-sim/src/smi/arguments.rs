@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 
-use super::{failure::Failure, query::Query};
+use super::{failure::Failure, mig, modes::Change, query::Query};
 
 pub(super) const HELP: &str = "\
 nvidia-smi of a simulated node
@@ -9,6 +9,10 @@ nvidia-smi of a simulated node
   -L, --list-gpus          one line per GPU
   --query-gpu=FIELD,...    values of each GPU; needs --format=csv[,noheader][,nounits]
   -i, --id=GPU,...         only these GPUs, by index, UUID, serial number or PCI address
+  -c, --compute-mode=MODE  DEFAULT, PROHIBITED or EXCLUSIVE_PROCESS, or its number
+  -pm, --persistence-mode=0|1
+  -mig, --multi-instance-gpu=0|1
+  mig -lgip|-lgipp|-lgi|-lci|-cgi PROFILE[:START],... [-C]|-cci [ID,...]|-dgi|-dci [-gi ID,...] [-ci ID,...] [-i GPU,...]
   -h, --help               this text
 ";
 
@@ -25,12 +29,21 @@ pub(super) enum Command {
     Table,
     List,
     Query(Query),
+    Mig(mig::Command),
+    Change(Change),
     Help,
 }
 
 pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Arguments, Failure> {
-    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-    let (mut list, mut query, mut format, mut ids) = (false, None, None, None);
+    let mut arguments = arguments
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .peekable();
+    if arguments.next_if_eq("mig").is_some() {
+        let (command, ids) = mig::parse(&arguments.collect::<Vec<_>>())?;
+        let command = Command::Mig(command);
+        return Ok(Arguments { command, ids });
+    }
+    let (mut list, mut query, mut format, mut ids, mut change) = (false, None, None, None, None);
     while let Some(argument) = arguments.next() {
         let (option, value) = match argument.split_once('=') {
             Some((option, value)) => (option, Some(value.to_owned())),
@@ -49,13 +62,20 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
             }
             "-L" | "--list-gpus" => list = true,
             "-i" | "--id" => ids = Some(value()?),
+            "-c" | "--compute-mode" | "-pm" | "--persistence-mode" | "-mig" | "--multi-instance-gpu" => {
+                change = Some(Change::parse(option, &value()?)?);
+            }
             "--query-gpu" => query = Some(value()?),
             // Without a query the real one does not know this option.
             "--format" => format = Some((argument.clone(), value()?)),
             _ => return Err(Failure::unknown_option(&argument)),
         }
     }
+    if change.is_some() && (list || query.is_some()) {
+        return Err(not_valid("-L"));
+    }
     let command = match (list, query, format) {
+        (false, None, None) if let Some(change) = change => Command::Change(change),
         (true, Some(_), _) => return Err(not_valid("-L")),
         (_, None, Some((argument, _))) => return Err(Failure::unknown_option(&argument)),
         (true, None, None) if ids.is_some() => return Err(not_valid("-i")),

@@ -55,6 +55,21 @@ impl Failure {
         }
     }
 
+    /// NVML's own text and number.
+    pub(super) fn of_code(code: u32) -> Self {
+        Self {
+            message: error_text(code).to_string_lossy().into_owned(),
+            exit_code: u8::try_from(code).unwrap_or(255),
+        }
+    }
+
+    pub(super) fn not_found(message: &str) -> Self {
+        Self {
+            message: message.to_owned(),
+            exit_code: 6,
+        }
+    }
+
     pub(super) fn of_output(error: &io::Error) -> Self {
         Self {
             message: format!("cannot write the answer: {error}"),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
-    mig::{Activation, Layout, ModeRules, Refusal, Used},
+    mig::{Activation, GpuInstance, Layout, ModeRules, Refusal, Used},
 };
 
 /// Everything that has happened to a node, as of one moment.
@@ -111,11 +111,18 @@ impl Record {
         self.gpus.get(uuid).unwrap_or(&NOTHING)
     }
 
+    /// The MIG instances of the GPUs that have any.
+    pub(super) fn instances(&self) -> impl Iterator<Item = (&String, &[GpuInstance])> {
+        let all = self.gpus.iter();
+        all.map(|(uuid, gpu)| (uuid, gpu.mig.instances.as_slice()))
+            .filter(|(_, instances)| !instances.is_empty())
+    }
+
     pub(crate) fn gpu_mut(&mut self, uuid: &str) -> &mut GpuRecord {
         self.gpus.entry(uuid.to_owned()).or_default()
     }
 
-    pub(super) fn parse(text: &str, path: &Path) -> Result<Self> {
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
         let fail = |line, message| Error::State {
             path: path.to_owned(),
             line,
@@ -137,7 +144,7 @@ impl Record {
         serde_saphyr::from_str(text).map_err(broken)
     }
 
-    pub(super) fn to_text(&self, path: &Path) -> Result<String> {
+    pub(crate) fn to_text(&self, path: &Path) -> Result<String> {
         serde_saphyr::to_string(self).map_err(|error| Error::State {
             path: path.to_owned(),
             line: None,

@@ -143,3 +143,86 @@ fn an_unknown_option_is_refused() {
         "ERROR: Option --bad is not recognized. Please run 'nvidia-smi -h'."
     );
 }
+
+/// Both as the real one printed them for the same board.
+#[test]
+fn mig_profiles_and_placements_of_an_h200_are_the_real_ones() {
+    let node = Simulated::new(&NodeSpec::new("h200-vm"));
+    let expected = include_str!("../upstream/nvidia-smi-580.159.04/mig-lgip.txt");
+    assert_eq!(smi(&node, "mig -lgip"), (expected.to_owned(), String::new(), 0));
+    let expected = include_str!("../upstream/nvidia-smi-580.159.04/mig-lgipp.txt");
+    assert_eq!(smi(&node, "mig -lgipp"), (expected.to_owned(), String::new(), 0));
+    assert_eq!(smi(&node, "mig -lci").1, "No MIG-enabled devices found.\n");
+}
+
+#[test]
+fn instances_are_made_listed_and_removed() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let ok = |text: &str| (text.to_owned(), String::new(), 0);
+    assert_eq!(
+        smi(&node, "-i 1 -mig 1"),
+        ok("Enabled MIG Mode for GPU 00000000:1B:00.0\nAll done.\n")
+    );
+    assert_eq!(smi(&node, "mig -lgi").1, "No GPU instances found: Not Found\n");
+    assert_eq!(
+        smi(&node, "mig -cgi 9,1g.10gb:2 -C -i 1"),
+        ok(
+            "Successfully created GPU instance ID  1 on GPU  1 using profile MIG 3g.40gb (ID  9)\n\
+            Successfully created compute instance ID  0 on GPU  1 GPU instance ID  1 using profile MIG 3g.40gb (ID  2)\n\
+            Successfully created GPU instance ID 13 on GPU  1 using profile MIG 1g.10gb (ID 19)\n\
+            Successfully created compute instance ID  0 on GPU  1 GPU instance ID 13 using profile MIG 1g.10gb (ID  0)\n"
+        )
+    );
+    let (list, _, _) = smi(&node, "mig -lgi");
+    assert!(
+        list.contains("\n|   1  MIG 3g.40gb          9        1          4:4     |\n"),
+        "{list}"
+    );
+    assert!(
+        list.contains("\n|   1  MIG 1g.10gb         19       13          2:1     |\n"),
+        "{list}"
+    );
+    let widths: Vec<usize> = list.lines().map(|line| line.chars().count()).collect();
+    assert!(widths.iter().all(|width| *width == 57), "{list}");
+    let (list, _, _) = smi(&node, "mig -lci");
+    assert!(
+        list.contains("\n|   1     13       MIG 1g.10gb          0         0          0:1     |\n"),
+        "{list}"
+    );
+    let (list, _, _) = smi(&node, "-L");
+    let uuid = &node.node.mig(1).unwrap()[1].devices[0].2;
+    assert!(
+        list.ends_with(&format!("  MIG 1g.10gb     Device  1: (UUID: {uuid})\n")),
+        "{list}"
+    );
+
+    let (out, err, code) = smi(&node, "mig -cgi 5 -i 1");
+    assert_eq!((out.as_str(), code), ("", 23));
+    assert_eq!(
+        err,
+        "Unable to create a GPU instance on GPU  1 using profile 5: Insufficient Resources\n\
+         Failed to create GPU instances: Insufficient Resources\n"
+    );
+    let (_, err, code) = smi(&node, "mig -dgi -gi 13");
+    assert_eq!(code, 19, "{err}");
+    let gone = "Successfully destroyed compute instance ID  0 from GPU  1 GPU instance ID 13\n";
+    assert_eq!(smi(&node, "mig -dci -gi 13"), ok(gone));
+    assert_eq!(
+        smi(&node, "mig -dgi -gi 13"),
+        ok("Successfully destroyed GPU instance ID 13 from GPU  1\n")
+    );
+    assert_eq!(node.node.mig(1).unwrap().len(), 1);
+}
+
+#[test]
+fn modes_are_changed_for_the_gpus_named() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let (out, _, code) = smi(&node, "-i 1 -c EXCLUSIVE_PROCESS");
+    let expected = "Set compute mode to EXCLUSIVE_PROCESS for GPU 00000000:1B:00.0.\nAll done.\n";
+    assert_eq!((out.as_str(), code), (expected, 0));
+    let (out, _, _) = smi(&node, "--query-gpu=compute_mode --format=csv,noheader");
+    assert_eq!(out, "Default\nExclusive_Process\n");
+    let (out, _, _) = smi(&node, "-i 0 -pm 0");
+    assert_eq!(out, "Disabled persistence mode for GPU 00000000:1A:00.0.\nAll done.\n");
+    assert_eq!(smi(&node, "-c SOMETIMES").2, 2);
+}

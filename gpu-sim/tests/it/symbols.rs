@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use object::{
     Object as _, ObjectSymbol as _,
@@ -75,4 +75,41 @@ fn bindings() -> String {
         .expect("nvml-wrapper-sys is a dependency");
     let source = manifest.replace("Cargo.toml", "src/bindings.rs");
     fs::read_to_string(&source).unwrap_or_else(|error| panic!("{source}: {error}"))
+}
+
+/// What the vendor's programs called and looked up, as recorded: device plugin and GPU Feature Discovery v0.20.0, container
+/// toolkit v1.20.0, mig-parted v0.15.0, DRA driver.
+#[test]
+fn every_function_that_the_vendors_programs_use_is_modelled_or_at_least_there() {
+    let exported = exported();
+    let called: BTreeSet<&str> = include_str!("../upstream/nvml-symbols/called.txt")
+        .lines()
+        .filter_map(|line| line.split_once(": ").map(|(name, _)| name))
+        .collect();
+    let looked_up = include_str!("../upstream/nvml-symbols/looked-up.txt").lines();
+    assert!(called.len() > 50, "found {}", called.len());
+    let wanted: Vec<&str> = called.iter().copied().chain(looked_up).collect();
+    let absent: Vec<_> = wanted.iter().filter(|name| !exported.contains(**name)).collect();
+    assert_eq!(absent, [] as [&&str; 0]);
+
+    // A function that is not modelled stands in no source file.
+    let sources = sources(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/nvml")));
+    let unmodelled: Vec<_> = called
+        .iter()
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    assert_eq!(unmodelled, [] as [&&str; 0]);
+}
+
+fn sources(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).expect("the sources are there");
+    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
+    let text = |path: std::path::PathBuf| {
+        if path.is_dir() {
+            sources(&path)
+        } else {
+            fs::read_to_string(path).expect("a source can be read")
+        }
+    };
+    paths.map(text).collect()
 }
