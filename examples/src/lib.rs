@@ -5,20 +5,27 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "device-plugin", feature = "gpuctl", feature = "quickstart"))]
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "gpuctl",
+    feature = "quickstart"
+))]
 mod program;
 
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
+#[cfg(feature = "feature-discovery")]
+pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(feature = "device-plugin")]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
 mod logging;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(feature = "device-plugin")]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
 mod vendor;

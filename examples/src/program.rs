@@ -36,7 +36,7 @@ pub(crate) fn remark(text: impl fmt::Display) {
 }
 
 /// An error and its causes in one line, each said once: some libraries repeat the cause in their own message.
-fn chain(error: &anyhow::Error) -> String {
+pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.ends_with(&cause) {

@@ -1,0 +1,94 @@
+//! The node's GPUs: read when asked, and watched.
+
+use std::{
+    io,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use gpu_labels::{
+    Node,
+    gpu_core::{
+        self, Inventory,
+        nvml::{Library, LibrarySearch, NodeEvent, WatchConfig, Watcher},
+    },
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// The driver's library, once it is there, and the watch on what it says.
+#[derive(Debug)]
+pub(super) struct Hardware {
+    search: LibrarySearch,
+    host_root: PathBuf,
+    library: Option<Arc<Library>>,
+    /// Where a change is told; nowhere for a program that ends after one round.
+    changes: Option<UnboundedSender<()>>,
+    watcher: Option<Watcher>,
+}
+
+/// How often the watcher looks: labels follow a change of the MIG layout within five seconds.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+impl Hardware {
+    pub(super) fn new(search: LibrarySearch, host_root: &Path, changes: Option<UnboundedSender<()>>) -> Self {
+        Self {
+            search,
+            host_root: host_root.to_owned(),
+            library: None,
+            changes,
+            watcher: None,
+        }
+    }
+
+    /// Reads all GPUs, away from the threads that must not wait: a driver may hang.
+    pub(super) async fn inventory(&mut self) -> gpu_core::Result<Inventory> {
+        let (search, host_root) = (self.search.clone(), self.host_root.clone());
+        let open = self.library.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let library = match open {
+                Some(library) => library,
+                None => Arc::new(Library::open(&search)?),
+            };
+            let inventory = library.inventory(&host_root)?;
+            Ok((library, inventory))
+        });
+        let read = read.await.map_err(io::Error::other).map_err(gpu_core::Error::Thread)?;
+        let (library, inventory) = read.inspect_err(|_| {
+            // The next round looks for the library anew: the driver may be another one then.
+            self.library = None;
+            self.watcher = None;
+        })?;
+        self.watch(&library, &inventory);
+        self.library = Some(library);
+        Ok(inventory)
+    }
+
+    /// Reads what is around the GPUs.
+    pub(super) async fn node(&self, machine_type_file: Option<PathBuf>) -> (Node, Vec<io::Error>) {
+        let host_root = self.host_root.clone();
+        let read = tokio::task::spawn_blocking(move || Node::read(&host_root, machine_type_file.as_deref()));
+        read.await
+            .unwrap_or_else(|error| (Node::default(), vec![io::Error::other(error)]))
+    }
+
+    fn watch(&mut self, library: &Arc<Library>, inventory: &Inventory) {
+        let Some(changes) = self.changes.clone().filter(|_| self.watcher.is_none()) else {
+            return;
+        };
+        let config = WatchConfig {
+            host_root: self.host_root.clone(),
+            interval: WATCH_INTERVAL,
+            ..WatchConfig::default()
+        };
+        let tell = move |event| match event {
+            NodeEvent::Changed { .. } if changes.send(()).is_err() => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        match Watcher::start(Arc::clone(library), inventory.clone(), config, tell) {
+            Ok(watcher) => self.watcher = Some(watcher),
+            Err(error) => tracing::warn!("changes are seen only every interval: {error}"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+use clap::CommandFactory;
+
+use super::*;
+
+fn parse(arguments: &[&str]) -> FeatureDiscovery {
+    FeatureDiscovery::try_parse_from(["gpu-feature-discovery"].iter().chain(arguments)).unwrap()
+}
+
+#[test]
+fn the_arguments_are_well_formed() {
+    FeatureDiscovery::command().debug_assert();
+}
+
+#[test]
+fn every_flag_of_the_vendors_changes_something() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: impl Fn(&Config) -> bool) {
+        let arguments: Vec<_> = [&["--config-file="], arguments].concat();
+        let config = parse(&arguments).settings().unwrap().config;
+        assert!(expected(&config), "{config:#?}");
+    }
+    check(&["--mig-strategy=mixed"], |config| {
+        config.mig_strategy == MigStrategy::Mixed
+    });
+    check(&["--fail-on-init-error=false"], |config| !config.fail_on_init_error);
+    check(&["--use-node-feature-api=0"], |config| !config.use_node_feature_api);
+    check(&["--device-discovery-strategy=nvml"], |config| {
+        config.device_discovery_strategy == DiscoveryStrategy::Nvml
+    });
+    check(&["--container-driver-root=/r"], |config| {
+        config.plugin.container_driver_root == "/r"
+    });
+    check(&["--oneshot", "--no-timestamp"], |config| {
+        config.gfd.oneshot && config.gfd.no_timestamp
+    });
+    check(&["--sleep-interval", "infinite"], |config| {
+        config.gfd.sleep_interval == Interval::Infinite
+    });
+    check(&["-o", "/o"], |config| config.gfd.output_file.as_deref() == Some("/o"));
+    check(&["--output="], |config| config.gfd.output_file.is_none());
+    check(&["--machine-type-file=/m"], |config| {
+        config.gfd.machine_type_file.as_deref() == Some("/m")
+    });
+}
+
+#[test]
+fn the_file_is_below_the_flags_and_unknown_keys_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.yaml");
+    let argument = format!("--config-file={}", path.display());
+    fs::write(&path, "flags: { migStrategy: single, gfd: { oneshot: true } }").unwrap();
+    let config = parse(&[&argument, "--mig-strategy=mixed"]).settings().unwrap().config;
+    assert!(config.gfd.oneshot && config.mig_strategy == MigStrategy::Mixed);
+
+    fs::write(&path, "flag: {}").unwrap();
+    let error = program::chain(&parse(&[&argument]).settings().unwrap_err());
+    assert!(
+        error.ends_with("`flag` in line 1 is not a known key; did you mean `flags`?"),
+        "{error}"
+    );
+    let lenient = parse(&[&argument, "--lenient-config"]).settings().unwrap();
+    assert_eq!(lenient.warnings.len(), 1);
+}
+
+#[test]
+fn what_is_not_supported_is_refused() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: &str) {
+        let arguments: Vec<_> = [&["--config-file="], arguments].concat();
+        let error = program::chain(&parse(&arguments).settings().unwrap_err());
+        assert!(error.contains(expected), "{error}");
+    }
+    check(
+        &["--device-discovery-strategy=vfio"],
+        "--device-discovery-strategy=`vfio` is not supported",
+    );
+    check(&["--pci-labels"], "--pci-labels needs --node-labels");
+    check(
+        &["--config-file=/nowhere"],
+        "cannot read the configuration file `/nowhere`: ",
+    );
+    for argument in [
+        "--sleep-interval=soon",
+        "--mig-strategy=some",
+        "--kube-api-qps=0",
+        "--oneshot=maybe",
+    ] {
+        assert!(FeatureDiscovery::try_parse_from(["gpu-feature-discovery", argument]).is_err());
+    }
+}

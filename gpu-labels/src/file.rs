@@ -1,0 +1,92 @@
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use crate::Labels;
+
+/// A feature file, from which Node Feature Discovery takes labels.
+///
+/// It is replaced as a whole or not at all, and stays when the program ends, so that nothing takes the labels off the node
+/// while it is started anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeatureFile {
+    path: PathBuf,
+}
+
+impl FeatureFile {
+    /// The file at this path, which need not be there.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the file say these labels; `false` where it does already, and nothing is written.
+    ///
+    /// # Errors
+    /// Where the file cannot be replaced; then it is as it was.
+    pub fn publish(&self, labels: &Labels) -> io::Result<bool> {
+        let text = labels.to_string();
+        if fs::read(&self.path).is_ok_and(|bytes| bytes == text.as_bytes()) {
+            return Ok(false);
+        }
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // Beside the file, since a rename does not leave a file system, and hidden: Node Feature Discovery reads no such files.
+        let mut file = tempfile::Builder::new()
+            .prefix(".gpu-labels-")
+            .permissions(fs::Permissions::from_mode(0o644))
+            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+        io::Write::write_all(&mut file, text.as_bytes())?;
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?; // whatever the umask is
+        file.as_file().sync_all()?;
+        file.persist(&self.path).map_err(|error| error.error)?;
+        Ok(true)
+    }
+
+    /// Removes the file; that there is none is fine.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub fn withdraw(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_only_by_other_labels_and_leaves_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = FeatureFile::new(folder.path().join("gfd"));
+        let labels = |text| Labels::parse_feature_file(text).unwrap();
+        assert!(file.publish(&labels("nvidia.com/gpu.count=8")).unwrap());
+        assert!(!file.publish(&labels("nvidia.com/gpu.count=8")).unwrap());
+        assert!(file.publish(&labels("nvidia.com/gpu.count=7")).unwrap());
+        assert_eq!(fs::read_to_string(file.path()).unwrap(), "nvidia.com/gpu.count=7\n");
+        assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o644);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        file.withdraw().unwrap();
+        file.withdraw().unwrap();
+        assert!(!file.path().exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_an_error_and_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = FeatureFile::new(folder.path().join("features.d/gfd"));
+        assert_eq!(
+            file.publish(&Labels::default()).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+}

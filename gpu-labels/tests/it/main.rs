@@ -1,0 +1,3 @@
+//! The whole crate against what the vendor's program was seen to do.
+
+mod upstream;
