@@ -129,7 +129,13 @@ impl GpuNode {
     /// Our programs under the names that manifests use, the C library that NVML needs, and a shell.
     fn image(&self) -> Result<Image> {
         let mut layer = Layer::new();
-        let programs = ["gpu-stack", "gpu-device-plugin", "nvidia-device-plugin", "gpuctl"];
+        let programs = [
+            "gpu-stack",
+            "gpu-device-plugin",
+            "gpu-feature-discovery",
+            "nvidia-device-plugin",
+            "gpuctl",
+        ];
         layer.host_program("/usr/bin/gpu-stack", self.stack.join("gpu-stack"))?;
         for name in &programs[1..] {
             layer.symlink(Path::new("/usr/bin").join(name), "gpu-stack")?;
