@@ -9,7 +9,16 @@ use std::{
 };
 
 /// What decides how the library behaves: a change to any of it changes the build id.
-const SOURCES: [&str; 6] = ["Cargo.toml", "build.rs", "nvml.symbols", "src", "boards", "profiles"];
+const SOURCES: [&str; 8] = [
+    "Cargo.toml",
+    "build.rs",
+    "nvml.symbols",
+    "nvml.since",
+    "src",
+    "boards",
+    "mig",
+    "profiles",
+];
 
 /// `nvmlDevice…` functions whose first argument is no device.
 const NOT_OF_A_DEVICE: [&str; 5] = [
@@ -49,10 +58,30 @@ fn main() -> io::Result<()> {
     if let Some(profile) = out.ancestors().nth(3) {
         println!("cargo:rustc-env=GPU_SIM_TARGET_DIR={}", profile.display());
     }
+    fs::write(out.join("data.rs"), data(&files))?;
     fs::write(
         out.join("unmodelled.rs"),
         unmodelled(&fs::read_to_string("nvml.symbols")?, &modelled),
     )
+}
+
+/// The texts of the data files of each folder, by name.
+fn data(files: &[PathBuf]) -> String {
+    let mut code = String::new();
+    for folder in ["boards", "mig", "profiles"] {
+        let mut texts: Vec<&PathBuf> = files.iter().filter(|file| file.starts_with(folder)).collect();
+        texts.sort_by_key(|file| file.file_stem().map(ToOwned::to_owned));
+        let _ = writeln!(code, "pub(crate) const {}: &[&str] = &[", folder.to_uppercase());
+        for file in texts {
+            let _ = writeln!(
+                code,
+                "    include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/{}\")),",
+                file.display()
+            );
+        }
+        code.push_str("];\n");
+    }
+    code
 }
 
 /// Keeps `libgcc_s` out of what the library and `nvidia-smi` need: like the driver's, they go into containers whose images

@@ -18,7 +18,7 @@ API_SERVICE_IP=10.96.0.1
 CGROUP=gpu-e2e${STATE//[!A-Za-z0-9]/-}
 SERVICES=(etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet)
 PROGRAMS=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
-	helm containerd containerd-shim-runc-v2 ctr runc ptp host-local loopback busybox pause)
+	containerd containerd-shim-runc-v2 ctr runc ptp host-local loopback busybox pause)
 
 say() { printf 'e2e: %s\n' "$*" >&2; }
 die() {

@@ -10,21 +10,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Cluster, Image, Layer, wait};
+use crate::{Cluster, images, wait};
 
 /// The folder of the simulated node, on the node.
 const FOLDER: &str = "/var/lib/gpu-e2e/sim";
 /// Where our hook lies on the node.
 const HOOK: &str = "/var/lib/gpu-e2e/toolkit/gpu-cdi-hook";
 const LIMIT: Duration = Duration::from_mins(1);
-
-/// The names under which manifests know the images that one image of ours stands in for.
-const IMAGE_TAGS: [&str; 4] = [
-    "localhost/gpu-e2e/gpu-stack:test",
-    "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
-    "nvcr.io/nvidia/cuda:13.2.0-base-ubuntu24.04",
-    "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda11.7.1-ubuntu20.04",
-];
 
 /// The cluster's node with simulated GPUs and the device plugin on it.
 #[derive(Clone, Debug)]
@@ -43,7 +35,7 @@ impl GpuNode {
         if !Path::new(FOLDER).exists() {
             node.make_hardware()?;
             node.install_hook()?;
-            cluster.load(&node.image()?)?;
+            cluster.load(&images::stack(&node.stack)?)?;
             cluster.apply_text(&node.manifest()?)?;
         }
         node.wait_for_allocatable(cluster, "4")?;
@@ -124,32 +116,6 @@ impl GpuNode {
             .and_then(|()| fs::copy(self.stack.join("gpu-cdi-hook"), HOOK))
             .with_context(|| format!("cannot install `{HOOK}`"))
             .map(drop)
-    }
-
-    /// Our programs under the names that manifests use, the C library that NVML needs, and a shell.
-    fn image(&self) -> Result<Image> {
-        let mut layer = Layer::new();
-        let programs = [
-            "gpu-stack",
-            "gpu-device-plugin",
-            "gpu-feature-discovery",
-            "nvidia-device-plugin",
-            "gpuctl",
-        ];
-        layer.host_program("/usr/bin/gpu-stack", self.stack.join("gpu-stack"))?;
-        for name in &programs[1..] {
-            layer.symlink(Path::new("/usr/bin").join(name), "gpu-stack")?;
-        }
-        for program in ["sh", "cat", "stat", "ls", "sleep", "env"] {
-            layer.host_program(format!("/usr/bin/{program}"), format!("/bin/{program}"))?;
-        }
-        layer.dir("/tmp", 0o1777)?.dir("/etc", 0o755)?;
-        Ok(Image {
-            layer,
-            env: vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()],
-            tags: IMAGE_TAGS.map(str::to_owned).into(),
-            ..Image::default()
-        })
     }
 
     fn manifest(&self) -> Result<String> {

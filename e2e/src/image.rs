@@ -162,7 +162,7 @@ impl Layer {
 }
 
 /// The absolute paths of what a program needs to start, by `ldd`; none for a static one.
-fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let shown = format!("ldd {}", program.display());
     let output = Command::new("ldd")
         .arg(program)

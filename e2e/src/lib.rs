@@ -4,6 +4,7 @@
 //!
 //! # Where things are
 //! - [`Layer`], [`Image`]: what is in an image, and its archive for `ctr images import`
+//! - [`images`]: the images of the tests
 //! - [`Cluster`]: `kubectl` with JSON answers
 //! - [`GpuNode`]: simulated GPUs and the device plugin on its node
 //! - [`wait`]: polling with a deadline and a message that says what was waited for
@@ -13,6 +14,7 @@
 mod cluster;
 mod gpu_node;
 mod image;
+pub mod images;
 pub mod wait;
 
 pub use crate::{

@@ -190,7 +190,10 @@ async fn serve(plugin: &DevicePlugin) -> anyhow::Result<()> {
 impl DevicePlugin {
     fn config(&self) -> NodeConfig {
         let root_here = self.driver_root_here();
-        let mut driver_files = DiscoverConfig::new(&root_here).with_environment();
+        let mut driver_files = DiscoverConfig::new(&root_here).with_search_paths(
+            std::env::var_os("PATH").as_deref(),
+            std::env::var_os("XDG_DATA_DIRS").as_deref(),
+        );
         // As upstream: a driver root without device nodes, as of a driver container, leaves them in the usual place.
         driver_files.dev_root = (!root_here.join("dev").is_dir()).then(|| PathBuf::from("/"));
         driver_files.sys_root.clone_from(&self.host_root);

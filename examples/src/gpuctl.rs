@@ -2,19 +2,18 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use gpu_core::{Inventory, nvml::Library};
+use clap::{Parser, Subcommand};
 
-use crate::{
-    hardware::Hardware,
-    program::{self, print, remark},
-};
+use crate::program;
 
+mod cdi;
+mod inventory;
+mod runtime;
 mod table;
 
 pub use self::table::inventory_table;
 
-/// Looks at the GPUs of this node.
+/// Looks at the GPUs of this node, and sets up what containers need to use them.
 #[derive(Debug, Parser)]
 #[command(name = "gpuctl", version)]
 struct Gpuctl {
@@ -25,47 +24,43 @@ struct Gpuctl {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Prints the driver and every GPU of this node; what could not be read is named on standard error
-    Inventory(InventoryCommand),
-}
-
-#[derive(Debug, Args)]
-struct InventoryCommand {
-    #[command(flatten)]
-    hardware: Hardware,
-
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Table,
+    Inventory(inventory::Inventory),
+    /// Describes GPUs for containers (CDI), and looks at such descriptions
+    #[command(subcommand)]
+    Cdi(cdi::Cdi),
+    /// Makes containerd, CRI-O or Docker offer the NVIDIA runtime; edits files and restarts nothing
+    #[command(subcommand)]
+    Runtime(runtime::Runtime),
+    /// A container hook, as CDI files name it that were written for `nvidia-ctk hook`
+    #[command(disable_help_flag = true)]
+    Hook {
+        /// The hook and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Runs `gpuctl` with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let gpuctl = Gpuctl::parse_from(arguments);
-    program::run(|| match gpuctl.command {
-        Command::Inventory(command) => inventory(&command),
-    })
-}
-
-fn inventory(command: &InventoryCommand) -> anyhow::Result<()> {
-    let library = Library::open(&command.hardware.library_search())?;
-    let inventory = library.inventory(&command.hardware.host_root)?;
-    for problem in &inventory.problems {
-        remark(format_args!("warning: {problem}"));
+    match Gpuctl::parse_from(arguments).command {
+        Command::Inventory(command) => program::run(|| command.run()),
+        Command::Cdi(command) => program::run(|| command.run()),
+        Command::Runtime(command) => program::run(|| command.run()),
+        Command::Hook { arguments } => {
+            let name = ["nvidia-ctk", "hook"].map(OsString::from);
+            gpu_cdi::hook::main(name.into_iter().chain(arguments))
+        }
     }
-    print(render(&inventory, command.output)?)
 }
 
-fn render(inventory: &Inventory, output: Output) -> anyhow::Result<String> {
-    Ok(match output {
-        Output::Json => serde_json::to_string_pretty(inventory)? + "\n",
-        Output::Yaml => serde_saphyr::to_string(inventory)?,
-        Output::Table => inventory_table(inventory),
-    })
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Gpuctl::command().debug_assert();
+    }
 }

@@ -6,26 +6,41 @@
 #![forbid(unsafe_code)]
 
 #[cfg(any(
+    feature = "container-runtime",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
-    feature = "quickstart"
+    feature = "quickstart",
+    feature = "toolkit"
 ))]
 mod program;
 
+#[cfg(feature = "container-runtime")]
+pub mod container_runtime;
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
+#[cfg(any(feature = "gpuctl", feature = "toolkit"))]
+mod engine;
 #[cfg(feature = "feature-discovery")]
 pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "toolkit"))]
 mod logging;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(feature = "toolkit")]
+pub mod toolkit;
+#[cfg(any(feature = "container-runtime", feature = "gpuctl", feature = "toolkit"))]
+mod toolkit_config;
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "gpuctl",
+    feature = "toolkit"
+))]
 mod vendor;

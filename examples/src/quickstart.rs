@@ -166,7 +166,10 @@ impl Hardware {
     }
 
     fn config(&self, dir: &Path) -> NodeConfig {
-        let mut driver_files = DiscoverConfig::new(&self.root).with_environment();
+        let mut driver_files = DiscoverConfig::new(&self.root).with_search_paths(
+            std::env::var_os("PATH").as_deref(),
+            std::env::var_os("XDG_DATA_DIRS").as_deref(),
+        );
         driver_files.sys_root.clone_from(&self.root);
         if self.simulated.is_some() {
             driver_files.device_rule = DeviceRule::AnyFile; // only root can make real device nodes

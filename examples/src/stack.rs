@@ -11,10 +11,13 @@ type Program = fn(Vec<OsString>) -> ExitCode;
 /// Names and programs; the vendor's names come after ours.
 const PROGRAMS: &[(&str, Program)] = &[
     ("gpu-device-plugin", |arguments| crate::device_plugin::main(arguments)),
+    ("gpu-toolkit", |arguments| crate::toolkit::main(arguments)),
     ("gpu-feature-discovery", |arguments| {
         crate::feature_discovery::main(arguments)
     }),
     ("gpuctl", |arguments| crate::gpuctl::main(arguments)),
+    ("nvidia-ctk", |arguments| crate::gpuctl::main(arguments)),
+    ("nvidia-ctk-installer", |arguments| crate::toolkit::main(arguments)),
     ("nvidia-device-plugin", |arguments| {
         crate::device_plugin::main(arguments)
     }),

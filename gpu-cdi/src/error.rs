@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-use crate::{InvalidSpec, SkippedGpu};
+use crate::{InvalidSpec, QualifiedName, SkippedGpu};
 
 /// A [`Result`](std::result::Result) whose error is this crate's [`Error`] unless said otherwise.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,11 +37,40 @@ pub enum Error {
         /// Why the GPUs that exist were skipped.
         skipped: Vec<SkippedGpu>,
     },
+    /// There is no device of the kind that was to be described.
+    #[error("no {what} in the device root `{root}`")]
+    NothingFound {
+        /// What was looked for.
+        what: String,
+        /// The device root.
+        root: String,
+    },
     /// A GPU was asked for that the node does not have.
     #[error("no GPU `{id}` on this node")]
     UnknownGpu {
         /// What was asked for.
         id: String,
+    },
+    /// A file or folder of specs could not be read.
+    #[error("cannot read it")]
+    Read {
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
+    /// Another file of the same folder describes the same device, so that nobody can use it: remove one of the two.
+    #[error("`{device}` is described by `{}` too, so that it cannot be used", other.display())]
+    Conflict {
+        /// The device.
+        device: QualifiedName,
+        /// The other file.
+        other: PathBuf,
+    },
+    /// Devices were asked for that no spec describes: `gpuctl cdi list` shows those that there are.
+    #[error("unresolvable CDI devices {}", names(devices))]
+    Unresolvable {
+        /// The names, as asked for.
+        devices: Vec<QualifiedName>,
     },
     /// The spec breaks a rule of CDI.
     #[error(transparent)]
@@ -73,6 +102,29 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Others may change what is in a folder for specs, and a spec names programs that run as root: take the folder's
+    /// permissions from them.
+    #[error(
+        "the CDI folder `{}` can be changed by others: it belongs to user {owner} and has mode {mode:04o}",
+        path.display()
+    )]
+    UnsafeDir {
+        /// The folder.
+        path: PathBuf,
+        /// The id of its owner.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A spec is in place and readers see it, but after a crash what was there before may be back.
+    #[error("the CDI spec `{}` is written, but its folder could not be synced", path.display())]
+    NotSynced {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
     /// A spec could not be written; what was there before is unchanged.
     #[error("cannot write the CDI spec `{}`", path.display())]
     Write {
@@ -82,6 +134,22 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+}
+
+impl Error {
+    /// Whether the node simply has nothing of what was to be described, so that there is nothing to repair.
+    pub fn is_nothing_found(&self) -> bool {
+        match self {
+            Self::NothingFound { .. } => true,
+            Self::NothingToDescribe { skipped } => skipped.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+fn names(devices: &[QualifiedName]) -> String {
+    let names: Vec<_> = devices.iter().map(ToString::to_string).collect();
+    names.join(", ")
 }
 
 fn list(skipped: &[SkippedGpu]) -> String {

@@ -13,11 +13,12 @@ mod ld_cache;
 mod libraries;
 
 mod sockets;
+mod storage;
 
 use std::collections::BTreeMap;
 
 use gpu_core::PciAddress;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 pub use self::{
     device_nodes::{DeviceFile, DeviceNumber, DeviceRule},
@@ -35,10 +36,8 @@ pub use self::{
 #[serde(deny_unknown_fields)]
 pub struct DriverFiles {
     /// Version of this layout: [`DriverFiles::SCHEMA_VERSION`].
+    #[serde(deserialize_with = "known_schema_version")]
     pub schema_version: u32,
-    /// Counts the readings of one reader, from 1; 0 for a value that no reader produced.
-    #[serde(default)]
-    pub generation: u64,
     /// Where the driver root was, as the reader saw it.
     pub driver_root: String,
     /// Where the device root was, as the reader saw it: `<device root>/dev` holds the nodes.
@@ -62,7 +61,10 @@ pub struct DriverFiles {
     pub firmware: Vec<FoundFile>,
     /// Sockets of the driver's daemons.
     pub sockets: Vec<FoundFile>,
-    /// NVIDIA's and DRM's device nodes.
+    /// What `GPUDirect` Storage reads besides its nodes: the folder of udev's database, and its configuration file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<FoundFile>,
+    /// NVIDIA's, DRM's and InfiniBand's device nodes.
     pub device_nodes: Vec<DeviceFile>,
     /// The names of a GPU's DRM nodes (`card1`, `renderD128`), from `/sys/bus/pci/devices`.
     pub drm: BTreeMap<PciAddress, Vec<String>>,
@@ -80,5 +82,16 @@ impl DriverFiles {
     /// The device node at a path beneath the device root.
     pub fn device_node(&self, path: &str) -> Option<&DeviceFile> {
         self.device_nodes.iter().find(|node| node.path == path)
+    }
+}
+
+/// Refuses another layout by name: it could have the same fields with another meaning.
+fn known_schema_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        known @ DriverFiles::SCHEMA_VERSION => Ok(known),
+        other => Err(D::Error::custom(format!(
+            "schema_version {other} is not known: expected {}",
+            DriverFiles::SCHEMA_VERSION
+        ))),
     }
 }

@@ -1,22 +1,30 @@
 //! From an inventory and a driver root to a spec; no I/O.
 
 mod common;
+mod companions;
 mod gpus;
 mod hooks;
+mod imex;
 mod links;
+mod management;
 mod options;
 mod simplify;
 mod skipped;
 
+use std::collections::BTreeMap;
+
 use gpu_core::Inventory;
 
-use self::{hooks::Hooks, options::Roots};
 pub use self::{
+    companions::{Companion, ParseCompanionError, generate_companion},
     hooks::{HookName, ParseHookNameError},
+    imex::{ImexChannel, ParseImexChannelError, generate_imex},
+    management::generate_management,
     options::{GenerateOptions, GpuId, NameStrategy, ParseNameStrategyError},
     skipped::{SkipReason, SkippedGpu},
 };
-use crate::{Device, DriverFiles, Error, Result, Spec, Version};
+use self::{hooks::Hooks, options::Roots};
+use crate::{ContainerEdits, Device, DeviceName, DriverFiles, Error, Result, Spec, Version};
 
 /// A spec, and what is missing from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,13 +48,9 @@ pub struct Generated {
 /// - [`Error::UnknownGpu`]: a GPU was selected that the node does not have.
 /// - [`Error::Invalid`]: an option makes the spec one that no reader takes, e.g. an empty hook path.
 pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOptions) -> Result<Generated> {
-    let version = files
-        .driver_version
-        .as_deref()
-        .ok_or_else(|| Error::NoDriverLibraries {
-            root: files.driver_root.clone(),
-            version: inventory.driver.as_ref().map(|driver| driver.version.to_string()),
-        })?;
+    let version = driver_version(files, || {
+        inventory.driver.as_ref().map(|driver| driver.version.to_string())
+    })?;
     let roots = Roots::new(files, options);
     let hooks = Hooks::new(options);
 
@@ -54,12 +58,26 @@ pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOp
     if devices.is_empty() {
         return Err(Error::NothingToDescribe { skipped });
     }
+    let common = common::edits(files, version, options, &roots, &hooks);
+    let spec = finish(options, devices, common)?;
+    Ok(Generated { spec, skipped })
+}
+
+fn driver_version(files: &DriverFiles, looked_for: impl FnOnce() -> Option<String>) -> Result<&str> {
+    files.driver_version.as_deref().ok_or_else(|| Error::NoDriverLibraries {
+        root: files.driver_root.clone(),
+        version: looked_for(),
+    })
+}
+
+/// Puts a spec together: simplified, with a device `all` if it is asked for, and of the oldest version that will do.
+fn finish(options: &GenerateOptions, devices: Vec<Device>, container_edits: ContainerEdits) -> Result<Spec> {
     let mut spec = Spec {
         cdi_version: Version::CURRENT,
         kind: options.kind.clone(),
-        annotations: std::collections::BTreeMap::new(),
+        annotations: BTreeMap::new(),
         devices,
-        container_edits: common::edits(files, version, options, &roots, &hooks),
+        container_edits,
     };
     simplify::simplify(&mut spec);
     if options.all_device {
@@ -68,7 +86,15 @@ pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOp
     }
     spec.cdi_version = spec.required_version();
     spec.validate()?;
-    Ok(Generated { spec, skipped })
+    Ok(spec)
+}
+
+fn device(name: DeviceName, container_edits: ContainerEdits) -> Device {
+    Device {
+        name,
+        annotations: BTreeMap::new(),
+        container_edits,
+    }
 }
 
 /// Adds a device with the edits of all others, unless one of that name is there.
@@ -77,13 +103,9 @@ fn add_all(spec: &mut Spec) {
     if spec.devices.iter().any(|device| device.name == name) {
         return;
     }
-    let mut container_edits = crate::ContainerEdits::default();
+    let mut container_edits = ContainerEdits::default();
     for device in &spec.devices {
         gpus::append(&mut container_edits, device.container_edits.clone());
     }
-    spec.devices.push(Device {
-        name,
-        annotations: std::collections::BTreeMap::new(),
-        container_edits,
-    });
+    spec.devices.push(device(name, container_edits));
 }

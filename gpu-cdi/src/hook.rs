@@ -11,7 +11,8 @@
 //!
 //! # Example
 //!
-//! A whole hook program, linked statically (`-C target-feature=+crt-static`) so that no loader runs before it:
+//! A whole hook program, to be linked statically (`-C target-feature=+crt-static`): the loader of a dynamic one would obey
+//! the environment that it is called with before the program could empty it. [`main`] warns of being dynamic.
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
@@ -44,6 +45,7 @@ pub use self::{
     error::{Error, Result},
     program::main,
 };
+use crate::names;
 
 /// The host's files that hooks read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +58,7 @@ pub struct Host {
 impl Default for Host {
     fn default() -> Self {
         Self {
-            params: PathBuf::from("/proc/driver/nvidia/params"),
+            params: PathBuf::from(names::PARAMS_PATH),
         }
     }
 }
@@ -88,8 +90,9 @@ impl Report {
 /// process in other namespaces and needs one without other threads: [`main`] is for programs that do nothing else.
 ///
 /// # Errors
-/// [`Error::Usage`] for unknown sub-commands and flags, before anything is touched; else whatever the hook could not do.
-/// What it had done by then stays: the runtime discards the container.
+/// [`Error::Usage`] for unknown flags, before anything is touched; else whatever the hook could not do. What it had done
+/// by then stays: the runtime discards the container. An unknown sub-command is a warning and no error, so that a spec of
+/// a newer generator does not keep containers from starting, as with the vendor's program.
 pub fn run(host: &Host, args: impl IntoIterator<Item = OsString>, stdin: impl Read) -> Result<Report> {
     let mut report = Report::default();
     let arguments = Arguments::parse(args)?;
@@ -98,6 +101,7 @@ pub fn run(host: &Host, args: impl IntoIterator<Item = OsString>, stdin: impl Re
         Command::Help => report.output = Some(arguments::HELP.to_owned()),
         Command::Version => report.output = Some(format!("gpu-cdi-hook {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Noop => report.note("nothing to do"),
+        Command::Unknown { hook } => report.warn(format!("unknown hook `{hook}`: nothing was done")),
         Command::CreateSymlinks { links, spec } => {
             create_symlinks::run(&Container::open(&container(spec)?)?, &links, &mut report)?;
         }

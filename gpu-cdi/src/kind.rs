@@ -195,7 +195,7 @@ pub struct ParseNameError {
 }
 
 impl ParseNameError {
-    fn new(what: &'static str, text: &str, reason: &'static str) -> Self {
+    pub(crate) fn new(what: &'static str, text: &str, reason: &'static str) -> Self {
         Self {
             what,
             text: text.to_owned(),

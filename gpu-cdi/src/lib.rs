@@ -24,12 +24,16 @@
 //! - [`Kind`], [`DeviceName`], [`QualifiedName`], [`Version`]: names, checked when parsed
 //! - [`DriverFiles`], [`DiscoverConfig`]: what a driver root holds
 //! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
+//! - [`generate_management`], [`generate_companion`], [`generate_imex`]: specs of devices that are no single GPU
+//! - [`Cache`]: the specs of a node, with the rules by which a runtime chooses among them; [`annotation`]
+//! - [`names`]: environment variables and paths that other programs know
 //! - [`Error`]: why there is no spec; [`SkippedGpu`], [`FileProblem`]: what is missing from one that there is
 //!
 //! # Features
 //! Name | Adds | Default
 //! ---|---|---
 //! `hook` | `gpu_cdi::hook`: the programs that a spec has the runtime call | no
+//! `runtime` | `gpu_cdi::runtime`: edits of a container's `config.json`, for a wrapper around runc or crun | no
 //!
 //! # What this crate does not do
 //! It knows nothing of Kubernetes, does not call NVML and runs no async runtime. MIG devices are not described yet: a
@@ -37,6 +41,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod annotations;
+mod cache;
 mod elf;
 mod error;
 mod files;
@@ -45,23 +51,31 @@ mod generate;
 #[cfg_attr(docsrs, doc(cfg(feature = "hook")))]
 pub mod hook;
 mod kind;
+pub mod names;
 mod pattern;
 mod root;
+#[cfg(feature = "runtime")]
+#[cfg_attr(docsrs, doc(cfg(feature = "runtime")))]
+pub mod runtime;
 mod spec;
 mod version;
 
 pub use crate::{
+    annotations::{ANNOTATION_PREFIX, annotated_devices, annotation},
+    cache::{Cache, CacheProblem},
     error::{Error, Result},
     files::{
         ConfigFile, DeviceFile, DeviceNumber, DeviceRule, DiscoverConfig, DriverFiles, FileProblem, FoundFile, Library,
     },
     generate::{
-        GenerateOptions, Generated, GpuId, HookName, NameStrategy, ParseHookNameError, ParseNameStrategyError,
-        SkipReason, SkippedGpu, generate,
+        Companion, GenerateOptions, Generated, GpuId, HookName, ImexChannel, NameStrategy, ParseCompanionError,
+        ParseHookNameError, ParseImexChannelError, ParseNameStrategyError, SkipReason, SkippedGpu, generate,
+        generate_companion, generate_imex, generate_management,
     },
     kind::{DeviceName, Kind, ParseNameError, QualifiedName},
     spec::{
-        ContainerEdits, Device, DeviceNode, Format, Hook, HookStage, IntelRdt, InvalidSpec, Mount, NetDevice, Spec,
+        ContainerEdits, Device, DeviceNode, Format, Hook, HookStage, IntelRdt, InvalidSpec, Mount, NetDevice, PathSide,
+        Spec,
     },
     version::{ParseVersionError, Version},
 };

@@ -19,11 +19,17 @@ use rustix::{
 /// Most symbolic links that one path may go through, as in the kernel.
 const MAX_LINKS: usize = 40;
 
+/// How often the kernel is asked again that could not tell whether a path stayed beneath the root.
+const ATTEMPTS: usize = 16;
+
+/// Most entries of one folder; the largest that a driver root or an image needs to have read have some thousands.
+const MOST_ENTRIES: usize = 1 << 16;
+
 /// A folder that takes the place of `/`: every path is resolved beneath it, links too.
 ///
 /// An absolute link starts again at this folder and `..` stops at it, also while others rename and replace what is
 /// inside. The kernel does it (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6); where that call is missing or forbidden,
-/// [`Walk`] does it one component at a time.
+/// [`Walk`] does it one component at a time. What is read is bounded: an image chooses what lies beneath its root.
 #[derive(Debug)]
 pub(crate) struct Root {
     dir: OwnedFd,
@@ -46,19 +52,22 @@ impl Root {
     }
 
     /// Opens what `path` leads to beneath this folder.
+    ///
+    /// The kernel gives up on a path with `..` (`EAGAIN`) if anything at all was renamed or mounted meanwhile. It is asked
+    /// again some times; then [`Walk`] goes there, which renames do not disturb: nobody can keep a path from being opened.
     pub(crate) fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        for _ in 0..16 {
+        for _ in 0..ATTEMPTS {
             match rustix::fs::openat2(&self.dir, relative(path), flags, mode, resolve) {
                 // Someone renamed a folder on the way: the kernel cannot tell whether it got out.
                 Err(Errno::AGAIN) => {}
                 // An old kernel, or a seccomp filter that does not know the call.
-                Err(Errno::NOSYS | Errno::PERM) => return self.walk_open(path, flags, mode),
+                Err(Errno::NOSYS | Errno::PERM) => break,
                 answer => return Ok(answer?),
             }
         }
-        Err(Errno::AGAIN.into())
+        self.walk_open(path, flags, mode)
     }
 
     /// Reads a regular file of at most `limit` bytes.
@@ -80,15 +89,27 @@ impl Root {
         Ok(content)
     }
 
-    /// What a folder holds, sorted by name, without `.` and `..`.
+    /// What a folder holds, sorted by name, without `.` and `..`; an error if that is very much.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        self.list_at_most(path, MOST_ENTRIES)
+    }
+
+    /// What a folder of at most `most` entries holds, sorted by name, without `.` and `..`.
+    pub(crate) fn list_at_most(&self, path: &Path, most: usize) -> io::Result<Vec<OsString>> {
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let mut names = Vec::new();
         for entry in Dir::new(fd)? {
             let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(OsString::from_vec(name));
+            if name == b"." || name == b".." {
+                continue;
             }
+            if names.len() == most {
+                return Err(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    format!("more than {most} entries"),
+                ));
+            }
+            names.push(OsString::from_vec(name));
         }
         names.sort_unstable();
         Ok(names)
@@ -303,6 +324,37 @@ mod tests {
         check(&root, "/absolute", "/a/file", true);
         check(&root, "/a/b/up", "/a/file", true);
         check(&root, "/", "/", false);
+    }
+
+    #[test]
+    fn renames_at_the_same_time_keep_no_path_from_being_opened() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let (dir, root) = tree();
+        let (here, there) = (dir.path().join("in/x"), dir.path().join("in/y"));
+        fs::create_dir(&here).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    fs::rename(&here, &there).unwrap();
+                    fs::rename(&there, &here).unwrap();
+                }
+            });
+            let path = Path::new("a/b/../b/../b/../b/../b/../b/../b/../b/../file");
+            let read: Vec<_> = (0..5000).map(|_| root.read(path, 4)).collect();
+            stop.store(true, Ordering::Relaxed);
+            for content in read {
+                assert_eq!(content.unwrap(), b"file");
+            }
+        });
+    }
+
+    #[test]
+    fn listing_stops_at_the_limit() {
+        let (_dir, root) = tree();
+        assert_eq!(root.list_at_most(Path::new("/a"), 2).unwrap(), ["b", "file"]);
+        let error = root.list_at_most(Path::new("/a"), 1).unwrap_err();
+        assert_eq!(error.to_string(), "more than 1 entries");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod edits;
 mod format;
 mod required_version;
+mod transform;
 mod validate;
 mod write;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     edits::{ContainerEdits, DeviceNode, Hook, HookStage, IntelRdt, Mount, NetDevice},
     format::Format,
+    transform::PathSide,
     validate::InvalidSpec,
 };
 use crate::{DeviceName, Kind, Version};

@@ -6,6 +6,7 @@ use crate::{Gpu, GpuUuid, Inventory, MigUuid, Problem, ProblemKind};
 
 /// What is different between two readings of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Change {

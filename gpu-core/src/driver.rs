@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The NVIDIA driver of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Driver {
     /// Kernel driver version, e.g. `580.159.04` (`nvmlSystemGetDriverVersion`).
@@ -22,6 +23,7 @@ pub struct Driver {
 
 /// A driver version: two or three numbers joined by dots, kept as the driver writes them (`580.159.04`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct DriverVersion {
     text: String,
@@ -86,6 +88,7 @@ impl From<DriverVersion> for String {
 
 /// A CUDA version: major and minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct CudaVersion {
     /// 13 in `13.0`.

@@ -9,6 +9,7 @@ use crate::{
 ///
 /// Optional fields are `None` where the GPU, its driver or the caller's permissions do not offer the value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
     /// NVML's index: the position in PCI order among the GPUs of the node, lost ones included.
@@ -107,6 +108,7 @@ impl Gpu {
 
 /// Framebuffer sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// The whole framebuffer, with what the driver reserves (`nvmlDeviceGetMemoryInfo_v2`, `total`).
@@ -125,6 +127,7 @@ impl Memory {
 
 /// Error correction of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Ecc {
     /// The mode in force.
@@ -141,6 +144,7 @@ pub struct Ecc {
 
 /// Memory rows that were replaced by spare ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RemappedRows {
     /// Rows replaced after errors that could be corrected (`corrRows`).
@@ -155,6 +159,7 @@ pub struct RemappedRows {
 
 /// Power limits in milliwatts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PowerLimit {
     /// The limit in force (`nvmlDeviceGetEnforcedPowerLimit`).
@@ -172,6 +177,7 @@ pub struct PowerLimit {
 
 /// A PCI Express link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PcieLink {
     /// The newest generation that GPU and slot share (`nvmlDeviceGetMaxPcieLinkGeneration`).

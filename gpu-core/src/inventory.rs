@@ -7,10 +7,11 @@ use crate::{Driver, Gpu, GpuPair, GpuUuid, MigDevice, MigUuid, Problem};
 /// It holds no handles and does no I/O. A field that a GPU does not offer is `None`, never zero; a GPU that could not be
 /// read is in [`problems`](Self::problems) and does not hide the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Inventory {
     /// Version of this layout: [`Inventory::SCHEMA_VERSION`].
-    #[serde(default = "schema_version")]
+    #[serde(default = "schema_version", deserialize_with = "known_schema_version")]
     pub schema_version: u32,
     /// Counts the readings of one reader, from 1; 0 for a value that no reader produced.
     #[serde(default)]
@@ -70,6 +71,17 @@ fn schema_version() -> u32 {
     Inventory::SCHEMA_VERSION
 }
 
+/// A layout of another version may mean other things by the same names.
+fn known_schema_version<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        Inventory::SCHEMA_VERSION => Ok(Inventory::SCHEMA_VERSION),
+        other => Err(serde::de::Error::custom(format_args!(
+            "schema_version {other} is not known: this reads version {}",
+            Inventory::SCHEMA_VERSION
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +90,20 @@ mod tests {
     fn an_inventory_written_by_hand_needs_only_gpus() {
         let inventory: Inventory = serde_json::from_str(r#"{ "gpus": [] }"#).unwrap();
         assert_eq!(inventory, Inventory::default());
+    }
+
+    /// Run with `UPDATE_EXPECT=1` to write the file anew.
+    #[cfg(feature = "schemars")]
+    #[test]
+    fn the_schema_is_the_one_that_is_checked_in() {
+        let schema = serde_json::to_string_pretty(&schemars::schema_for!(Inventory)).unwrap();
+        expect_test::expect_file!["../schema/inventory.json"].assert_eq(&(schema + "\n"));
+    }
+
+    #[test]
+    fn a_layout_of_another_version_is_refused() {
+        let error = serde_json::from_str::<Inventory>(r#"{ "schema_version": 2, "gpus": [] }"#).unwrap_err();
+        assert!(error.to_string().contains("schema_version 2 is not known"), "{error}");
     }
 
     #[test]

@@ -12,15 +12,26 @@
 //! ```
 //!
 //! # Where things are
-//! - [`Inventory`], [`Gpu`], [`Driver`]: the value itself
+//! - [`Inventory`], [`Gpu`], [`Driver`]: the value itself; [`Mig`]: what a GPU can be divided into and is
 //! - [`Problem`]: what could not be read while the rest could
-//! - [`GpuUuid`], [`PciAddress`]: identifiers, checked when parsed
-#![cfg_attr(feature = "nvml", doc = "- [`nvml`]: reading a node, and its health events")]
+//! - [`Change`]: what [`Inventory::diff`] finds between two readings
+//! - [`Plan`], [`Step`]: MIG changes, checked on paper before a GPU is touched
+//! - [`Usage`]: which processes and containers use which GPU
+//! - [`PciInventory`]: NVIDIA's devices on the PCI bus, without NVML and without a driver
+//! - [`GpuUuid`], [`MigUuid`], [`PciAddress`], [`MigProfile`]: identifiers, checked when parsed
+#![cfg_attr(
+    feature = "nvml",
+    doc = "- [`nvml`]: reading a node, watching it, and applying a [`CheckedPlan`]"
+)]
+#![cfg_attr(feature = "ownership", doc = "- [`ownership`]: who may change which GPU")]
 //!
 //! # Features
 //! Name | Adds | Default
 //! ---|---|---
-//! `nvml` | reading a node through `libnvidia-ml.so.1` | yes
+//! `nvml` | reading, watching and dividing through `libnvidia-ml.so.1` | yes
+//! `ownership` | the file by which the programs of a node agree who may change which GPU | yes
+//! `pci-names` | names of PCI devices, from a database that is compiled in (1 MB) | no
+//! `schemars` | JSON Schema of the values (`schema/inventory.json` is that of [`Inventory`]) | no
 //!
 //! # What this crate does not do
 //! It knows nothing of Kubernetes and runs no async runtime.
@@ -31,17 +42,21 @@ mod change;
 mod driver;
 #[cfg(feature = "nvml")]
 mod error;
+mod file;
 mod gpu;
 mod inventory;
 mod mig;
 #[cfg(feature = "nvml")]
 pub mod nvml;
+#[cfg(feature = "ownership")]
+pub mod ownership;
 mod pci;
+mod pci_device;
 mod problem;
 mod product;
-#[cfg(feature = "nvml")]
 mod sysfs;
 mod topology;
+mod usage;
 mod uuid;
 mod vgpu;
 
@@ -50,16 +65,19 @@ pub use crate::error::{Error, Result};
 pub use crate::{
     change::Change,
     driver::{CudaVersion, Driver, DriverVersion, ParseVersionError},
+    file::FileError,
     gpu::{Ecc, Gpu, Memory, PcieLink, PowerLimit, RemappedRows},
     inventory::Inventory,
     mig::{
-        ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Mig, MigAttributes, MigDevice, MigProfile,
-        ParseMigProfileError, Placement,
+        CheckedPlan, ComputeInstance, Engines, GpuInstance, GpuInstanceProfile, Impossible, Mig, MigAttributes,
+        MigDevice, MigProfile, ParseMigProfileError, Placement, Plan, PlanError, Step,
     },
     pci::{ParsePciAddressError, ParsePciIdError, Pci, PciAddress, PciId},
+    pci_device::{PciDevice, PciInventory},
     problem::{Problem, ProblemKind},
     product::{AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, VirtualizationMode},
     topology::{CommonAncestor, Fabric, FabricState, GpuPair, NvLink, NvLinkRemote, P2pStatus},
+    usage::{Container, GpuProcess, GpuUsage, ProcessKind, Usage},
     uuid::{GpuUuid, MigUuid, ParseGpuUuidError, ParseMigUuidError},
     vgpu::{ParseVgpuError, VgpuHost},
 };

@@ -1,12 +1,17 @@
 use serde::{Deserialize, Serialize};
 
+mod plan;
 mod profile;
 
-pub use self::profile::{MigProfile, ParseMigProfileError};
+pub use self::{
+    plan::{CheckedPlan, Impossible, Plan, PlanError, Step},
+    profile::{MigProfile, ParseMigProfileError},
+};
 use crate::MigUuid;
 
 /// Multi-Instance GPU: the mode, what the board can be divided into, and what it is divided into.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Mig {
     /// The mode in force (`nvmlDeviceGetMigMode`).
@@ -45,6 +50,7 @@ impl Mig {
 
 /// A kind of GPU instance that a board offers (`nvmlDeviceGetGpuInstanceProfileInfo`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GpuInstanceProfile {
     /// Its name, computed from the board's memory as NVIDIA's own tools do. Names differ between boards with one PCI id.
@@ -78,6 +84,7 @@ pub struct GpuInstanceProfile {
 
 /// The engines of a profile or a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Engines {
     /// Copy engines (`copyEngineCount`).
@@ -94,6 +101,7 @@ pub struct Engines {
 
 /// A run of slices: memory slices for a GPU instance, compute slices for a compute instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Placement {
     /// The first slice, from 0.
@@ -112,6 +120,7 @@ impl Placement {
 
 /// A GPU instance: memory, and engines that compute instances share (`nvmlGpuInstanceGetInfo`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GpuInstance {
     /// Its number on this GPU, which its capability file has in its path (`id`). It says nothing of the placement.
@@ -130,6 +139,7 @@ pub struct GpuInstance {
 
 /// A compute instance: the multiprocessors of a GPU instance, or a part of them (`nvmlComputeInstanceGetInfo_v2`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ComputeInstance {
     /// Its number within the GPU instance (`id`).
@@ -142,6 +152,7 @@ pub struct ComputeInstance {
 
 /// What CUDA sees of a GPU in MIG mode: one compute instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MigDevice {
     /// Its slot (`nvmlDeviceGetMigDeviceHandleByIndex`). Slots may be empty, and a device may come to another one.
@@ -165,6 +176,7 @@ pub struct MigDevice {
 
 /// What a MIG device has (`nvmlDeviceGetAttributes_v2`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MigAttributes {
     /// Memory of the GPU instance in MiB (`memorySizeMB`).

@@ -13,6 +13,7 @@
 //! Only this module calls NVML. It goes through `nvml-wrapper` where that says all that NVML says, and through the private
 //! module `raw` for the calls that it lacks or shortens.
 
+mod control;
 mod events;
 mod gate;
 mod guard;
@@ -22,6 +23,7 @@ mod read;
 mod watcher;
 
 pub use self::{
+    control::{ApplyError, CallRefused, Done, NotTakenBack, Refusal},
     events::{HealthEvent, HealthEventKind, HealthWatch, Watched},
     guard::StuckCall,
     library::{Library, LibrarySearch},

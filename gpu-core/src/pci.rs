@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a GPU sits on the PCI bus and what it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pci {
     /// Domain, bus, device and function (`nvmlDeviceGetPciInfo_v3`, `busId`).
@@ -26,6 +27,7 @@ pub struct Pci {
 /// # Ok::<(), gpu_core::ParsePciAddressError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct PciAddress {
     domain: u32,
@@ -116,6 +118,7 @@ pub struct ParsePciAddressError {
 
 /// A PCI vendor and device number, written `10de:2335`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct PciId {
     /// The vendor: 0x10de is NVIDIA.

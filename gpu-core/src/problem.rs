@@ -6,6 +6,7 @@ use crate::{GpuUuid, PciAddress};
 
 /// Something of a node that could not be read while the rest could.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Problem {
     /// NVML's index of the GPU.
@@ -39,6 +40,7 @@ impl fmt::Display for Problem {
 
 /// What a [`Problem`] means for its GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProblemKind {

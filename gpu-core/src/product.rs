@@ -8,6 +8,7 @@ use crate::driver::{ParseVersionError, parse_pair};
 ///
 /// Names and numbers are those of `NVML_DEVICE_ARCH_*` in nvml.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are the documentation")]
@@ -58,6 +59,7 @@ impl fmt::Display for Architecture {
 ///
 /// Names and numbers are those of `nvmlBrandType_t` in nvml.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are the documentation")]
@@ -135,6 +137,7 @@ impl fmt::Display for Brand {
 
 /// Who may use a GPU at once; displayed as `nvidia-smi -q` writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ComputeMode {
@@ -178,6 +181,7 @@ impl fmt::Display for ComputeMode {
 
 /// How a GPU shares addresses with the machine's processes; displayed as NVIDIA's tools write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum AddressingMode {
@@ -217,6 +221,7 @@ impl fmt::Display for AddressingMode {
 
 /// What a GPU is to the machine that sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum VirtualizationMode {
@@ -251,6 +256,7 @@ impl VirtualizationMode {
 
 /// A CUDA compute capability, written `9.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct ComputeCapability {
     /// 9 in `9.0`.

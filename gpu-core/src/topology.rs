@@ -6,6 +6,7 @@ use crate::PciAddress;
 
 /// The NVLink fabric that a GPU belongs to beyond its node (`nvmlDeviceGetGpuFabricInfoV`, or the call without versions).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Fabric {
     /// How far the GPU's registration at the fabric has come (`state`).
@@ -26,6 +27,7 @@ pub struct Fabric {
 
 /// How far a GPU has come to join its fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FabricState {
@@ -55,6 +57,7 @@ impl FabricState {
 
 /// One NVLink of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NvLink {
     /// Its number on the GPU.
@@ -71,6 +74,7 @@ pub struct NvLink {
 
 /// What an NVLink leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NvLinkRemote {
@@ -100,6 +104,7 @@ impl NvLinkRemote {
 
 /// What lies between two GPUs of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GpuPair {
     /// The indices of the two, the lower one first.
@@ -122,6 +127,7 @@ pub struct GpuPair {
 ///
 /// Displayed as `nvidia-smi topo -m` writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CommonAncestor {
@@ -173,6 +179,7 @@ impl fmt::Display for CommonAncestor {
 
 /// Whether one GPU can reach another's memory directly, or why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum P2pStatus {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 /// # Ok::<(), gpu_core::ParseGpuUuidError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct GpuUuid(String);
 
@@ -71,6 +72,7 @@ impl From<GpuUuid> for String {
 /// # Ok::<(), gpu_core::ParseMigUuidError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct MigUuid(String);
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// The vendor's own capability of a guest's device begins with `VF`; a GPU passed through whole has none such.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VgpuHost {
     /// Version of the host's driver, e.g. `460.16`; absent where the mark does not say.

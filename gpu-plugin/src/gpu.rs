@@ -65,6 +65,11 @@ impl GpuResource {
         policy.is_fatal(event.kind) && self.set_health(&event.gpu, false)
     }
 
+    /// Marks a GPU that is gone unhealthy; whether that changed anything.
+    pub fn lose(&self, gpu: &GpuUuid) -> bool {
+        self.set_health(gpu, false)
+    }
+
     /// Whether this changed anything.
     fn set_health(&self, gpu: &GpuUuid, healthy: bool) -> bool {
         self.devices.send_if_modified(|devices| {

@@ -190,6 +190,7 @@ fn watch(library: Arc<Library>, gpus: &[Gpu], resource: Arc<GpuResource>, policy
                 tracing::error!(gpu = %event.gpu, "{:?}: the GPU is unhealthy", event.kind);
             }
             Watched::Event(event) => tracing::info!(gpu = %event.gpu, "{:?}: the health of the GPU stays", event.kind),
+            Watched::Lost(gpu) if resource.lose(&gpu) => tracing::error!(%gpu, "the GPU is lost"),
             Watched::Interrupted(error) => tracing::warn!("{}", Error::from(error).with_causes()),
             _ => {}
         }

@@ -13,10 +13,12 @@ use crate::{
     receipt::Receipt,
 };
 
+mod daemon;
 mod disk;
 mod engine;
 mod read;
 
+pub use daemon::containerd_version;
 pub use engine::{Health, Restart};
 pub use read::{read_containerd, read_crio, read_file, read_receipt, receipt_path};
 

@@ -21,7 +21,7 @@ use crate::{
     error::{Error, Result},
     plan::{Draft, Notice, Plan, Snapshot, draft, plan},
     receipt::{Receipt, drafts},
-    runtime::Settings,
+    runtime::{Settings, low_level},
     value::{Table, Value},
 };
 
@@ -148,6 +148,23 @@ pub fn configure(
         set(&mut drafts, &files.drop_in.path, None);
     }
     Ok(plan(drafts, notices))
+}
+
+/// The programs behind the runtimes that options are copied from, the node's own default first, then `runc` and `crun`.
+///
+/// # Errors
+/// When a file cannot be read as containerd would.
+pub fn low_level_runtimes(files: &Files, daemon: Option<Version>, settings: &Settings) -> Result<Vec<String>> {
+    let mut read = Vec::new();
+    for file in std::iter::once(&files.main).chain(&files.imported) {
+        let text = file.text.as_deref().unwrap_or_default();
+        read.push(ConfigFile::read(&file.path, text, daemon)?);
+    }
+    let merged = merge(&read.iter().collect::<Vec<_>>(), daemon);
+    let default = merged.containerd("default_runtime_name").and_then(Value::as_str);
+    let runtimes = merged.containerd("runtimes");
+    let program = |name: &String| runtimes?.get(&[name, "options", "BinaryName"])?.as_str();
+    Ok(low_level(default, settings, program))
 }
 
 fn set(drafts: &mut [Draft], path: &Path, text: Option<String>) {

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     plan::{Notice, Plan, Snapshot, draft, plan},
     receipt::{Receipt, drafts},
-    runtime::{Settings, missing_directories, template_names},
+    runtime::{Settings, low_level, missing_directories, template_names},
     toml_text::block,
     value::{Table, Value},
 };
@@ -72,6 +72,31 @@ pub fn configure(files: &Files, settings: &Settings, receipt: Option<&Receipt>) 
         }
     }
     Ok(plan(drafts, notices))
+}
+
+/// The programs behind the runtimes that options are copied from, the node's own default first, then `runc` and `crun`.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn low_level_runtimes(files: &Files, settings: &Settings) -> Result<Vec<String>> {
+    let mut read = Vec::new();
+    for file in std::iter::once(&files.main).chain(&files.dropped_in) {
+        read.push(parse(
+            Format::Toml,
+            &file.path,
+            file.text.as_deref().unwrap_or_default(),
+        )?);
+    }
+    let merged = merge(&read);
+    let default = merged
+        .get(&["crio", "runtime", "default_runtime"])
+        .and_then(Value::as_str);
+    let program = |name: &String| {
+        merged
+            .get(&["crio", "runtime", "runtimes", name, "runtime_path"])?
+            .as_str()
+    };
+    Ok(low_level(default, settings, program))
 }
 
 /// How a drop-in of ours begins.

@@ -123,6 +123,22 @@ pub(crate) fn template_names(default: Option<&str>, settings: &Settings) -> Vec<
     default.into_iter().chain(LOW_LEVEL).map(str::to_owned).collect()
 }
 
+/// The programs of the runtimes that options are copied from, and those that every node may have.
+pub(crate) fn low_level<'p>(
+    default: Option<&str>,
+    settings: &Settings,
+    program: impl Fn(&String) -> Option<&'p str>,
+) -> Vec<String> {
+    let names = template_names(default, settings);
+    let mut programs: Vec<String> = Vec::new();
+    for path in names.iter().filter_map(program).chain(LOW_LEVEL) {
+        if !path.is_empty() && !programs.iter().any(|known| known == path) {
+            programs.push(path.to_owned());
+        }
+    }
+    programs
+}
+
 /// The CDI directories to name in the file, `None` if those in force are enough.
 pub(crate) fn missing_directories(cdi: &Cdi, in_force: Option<Vec<String>>) -> Option<Vec<String>> {
     let mut directories = in_force.unwrap_or_else(|| CDI_DIRECTORIES.map(str::to_owned).to_vec());

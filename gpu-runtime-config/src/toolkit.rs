@@ -8,8 +8,10 @@ use crate::{
     value::{Table, Value},
 };
 
+mod config;
 mod key;
 
+pub use config::Config;
 use key::{KEYS, Key, Kind};
 
 /// One change of the toolkit's configuration.

@@ -1,6 +1,6 @@
 //! Acceptance rates of the online policies on the same arrivals, and the time of a decision.
 //!
-//! `cargo run --release -p gpu-sharing --example online [seeds]`
+//! `cargo run --release -p gpu-sharing --example online [seeds [first]]`
 //!
 //! 100 eight-slot GPUs, Poisson arrivals, exponential durations with mean 1, the load in slots offered over slots there are,
 //! 40,000 arrivals of which the first 8,000 are not counted. A request that does not fit is lost and nothing is moved; only
@@ -38,6 +38,7 @@ type Rates = (f64, f64);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seeds: u64 = std::env::args().nth(1).map_or(Ok(10), |n| n.parse())?;
+    let first: u64 = std::env::args().nth(2).map_or(Ok(1), |n| n.parse())?;
     let board = Arc::clone(Catalogue::builtin().board("H100-80GB").ok_or("not in the catalogue")?);
     let profiles = NAMES
         .iter()
@@ -51,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for load in [0.85, 1.0, 1.2] {
         for (name, shares) in MIXES {
             let run = |policy: &dyn Fn(u64) -> Result<Rates, Box<dyn Error>>| {
-                (1..=seeds).map(policy).collect::<Result<Vec<_>, _>>()
+                (first..first + seeds).map(policy).collect::<Result<Vec<_>, _>>()
             };
             let workload = |seed| Workload::new(shares, load, seed);
             let on = |fleet: Online| run(&|seed| workload(seed).online(fleet.clone(), &profiles));

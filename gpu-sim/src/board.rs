@@ -1,8 +1,9 @@
-use std::sync::LazyLock;
-
 use serde::Deserialize;
 
-use crate::mig::ModeRules;
+use crate::{
+    data::{self, Catalog, catalog},
+    mig::ModeRules,
+};
 
 /// What NVML answers for one model of board, apart from what differs between two boards of that model.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -39,8 +40,14 @@ pub struct Board {
     pub temperature: Temperature,
     /// Clocks.
     pub clocks: Clocks,
-    /// Memory banks that can still remap a row.
+    /// Memory banks that can still remap a row; none on architectures before Ampere.
     pub remappable_banks: u32,
+    /// Whether memory errors are corrected.
+    #[serde(default)]
+    pub ecc: Ecc,
+    /// Whether the GPU shares the processor's address space over NVLink-C2C.
+    #[serde(default)]
+    pub coherent: bool,
     /// Name of the board's [`MigTable`](crate::MigTable). A board without one cannot be partitioned and answers MIG calls
     /// with `NOT_SUPPORTED`.
     pub mig: Option<String>,
@@ -61,6 +68,19 @@ impl Board {
     }
 }
 
+/// Error correction of a [`Board`]'s memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ecc {
+    /// In force.
+    #[default]
+    On,
+    /// The board has it, and it is off.
+    Off,
+    /// The board does not have it.
+    Absent,
+}
+
 /// Memory sizes of a [`Board`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +91,13 @@ pub struct Memory {
     pub bus_width_bits: u32,
     pub bar1_total_bytes: u64,
     pub bar1_used_bytes: u64,
+    /// Whether NVML answers memory sizes; not where the memory is the processor's.
+    #[serde(default = "yes")]
+    pub reported: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// PCI ids and link of a [`Board`]. The vendor is always NVIDIA, 0x10de.
@@ -134,26 +161,16 @@ pub struct Clock {
     pub max_mhz: u32,
 }
 
-const FILES: [&str; 2] = [
-    include_str!("../boards/h100-80gb-hbm3.yaml"),
-    include_str!("../boards/h200-141gb.yaml"),
-];
-
-static BOARDS: LazyLock<Vec<Board>> = LazyLock::new(|| {
-    FILES
-        .iter()
-        .filter_map(|text| serde_saphyr::from_str(text).ok())
-        .collect()
-});
+static BOARDS: Catalog<Board> = catalog!(data::BOARDS);
 
 /// The boards that can be simulated, by name.
-pub fn boards() -> &'static [Board] {
-    &BOARDS
+pub fn boards() -> impl Iterator<Item = &'static Board> {
+    BOARDS.all()
 }
 
 /// The board of that name; upper and lower case are the same.
 pub(crate) fn find(name: &str) -> Option<&'static Board> {
-    boards().iter().find(|board| board.name.eq_ignore_ascii_case(name))
+    BOARDS.find("name", name)
 }
 
 #[cfg(test)]
@@ -162,8 +179,8 @@ mod tests {
 
     #[test]
     fn every_board_file_is_a_board() {
-        for text in FILES {
-            let board: Board = serde_saphyr::from_str(text).unwrap();
+        for text in data::BOARDS {
+            let board: Board = serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{text}{error}"));
             assert!(board.memory.reserved_bytes < board.memory.total_bytes, "{}", board.name);
             let mig = board.mig.as_deref();
             assert_eq!(
@@ -172,7 +189,7 @@ mod tests {
                 "{}",
                 board.name
             );
+            assert_eq!(find(&board.name).map(|found| &found.name), Some(&board.name));
         }
-        assert_eq!(boards().len(), FILES.len());
     }
 }

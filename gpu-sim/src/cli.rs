@@ -1,5 +1,6 @@
 //! The command `gpu-sim`: makes simulated nodes and lets things happen to them.
 
+mod load;
 mod mig;
 
 use std::{
@@ -9,6 +10,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -46,8 +48,57 @@ enum Command {
     },
     /// Let a GPU fall off the bus: every NVML call for it answers "GPU is lost". No Xid is reported.
     Lose(OfGpu),
-    /// Bring a lost GPU back.
+    /// Deny permission to ask a GPU.
+    Deny(OfGpu),
+    /// Let a GPU hang: calls for it do not return.
+    Hang {
+        #[command(flatten)]
+        gpu: OfGpu,
+        /// How long, from now on.
+        #[arg(long, value_name = "S")]
+        seconds: u64,
+    },
+    /// Let each call for a GPU take longer.
+    Slow {
+        #[command(flatten)]
+        gpu: OfGpu,
+        /// How much longer.
+        #[arg(long, value_name = "MS")]
+        milliseconds: u64,
+    },
+    /// Count memory errors and report them. No Xid is reported.
+    Ecc {
+        #[command(flatten)]
+        gpu: OfGpu,
+        /// Uncorrected (double-bit) errors.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        dbe: u64,
+        /// Corrected (single-bit) errors.
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        sbe: u64,
+    },
+    /// Bring a GPU back that was lost, denied, hung or slow.
     Restore(OfGpu),
+    /// Let a simulated process run on a GPU.
+    Load(load::Load),
+    /// End a simulated process, or all of a GPU.
+    Unload {
+        #[command(flatten)]
+        gpu: OfGpu,
+        /// Its number.
+        #[arg(long, value_name = "P")]
+        pid: Option<u32>,
+    },
+    /// Load another driver version.
+    Driver {
+        #[command(flatten)]
+        node: OfNode,
+        /// Branch or full version.
+        version: String,
+        /// Only the kernel's part, so that driver and library differ.
+        #[arg(long)]
+        keep_library: bool,
+    },
     /// Partition a GPU.
     #[command(subcommand)]
     Mig(mig::Command),
@@ -132,6 +183,24 @@ impl Command {
             },
             Self::Lose(gpu) => gpu.node()?.lose(gpu.gpu),
             Self::Restore(gpu) => gpu.node()?.restore(gpu.gpu),
+            Self::Deny(gpu) => gpu.node()?.deny(gpu.gpu, true),
+            Self::Hang { gpu, seconds } => gpu.node()?.hang(gpu.gpu, Duration::from_secs(seconds)),
+            Self::Slow { gpu, milliseconds } => gpu.node()?.slow(gpu.gpu, Duration::from_millis(milliseconds)),
+            Self::Ecc { gpu, dbe, sbe } => gpu.node()?.inject_ecc(gpu.gpu, sbe, dbe),
+            Self::Load(load) => load.run(),
+            Self::Unload { gpu, pid } => gpu.node()?.unload(gpu.gpu, pid),
+            Self::Driver {
+                node,
+                version,
+                keep_library,
+            } => {
+                let mut node = Node::open(node.dir)?;
+                if keep_library {
+                    node.load_kernel_driver(&version)
+                } else {
+                    node.load_driver(&version)
+                }
+            }
             Self::Mig(command) => command.run(),
             Self::Reset(gpu) => gpu.node()?.reset(gpu.gpu),
             Self::Reboot(of) => Node::open(of.dir)?.reboot(),

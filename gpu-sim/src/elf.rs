@@ -1,5 +1,9 @@
 //! The smallest shared object that the dynamic loader, `ldconfig` and ELF readers accept: it has a SONAME and no code.
 
+mod hide;
+
+pub(crate) use self::hide::hide_symbols;
+
 const EHDR: u64 = 64;
 const PHDR: u64 = 56;
 const SHDR: u64 = 64;

@@ -39,6 +39,7 @@ mod board;
 mod build_id;
 #[cfg(feature = "cli")]
 pub mod cli;
+mod data;
 mod driver;
 mod elf;
 mod error;
@@ -58,13 +59,13 @@ mod state;
 mod tree;
 
 pub use crate::{
-    board::{Board, Clock, Clocks, Memory, PciIds, Power, Temperature, boards},
+    board::{Board, Clock, Clocks, Ecc, Memory, PciIds, Power, Temperature, boards},
     build_id::BUILD_ID,
     driver::Driver,
     error::{Error, Result},
     library::library,
     mig::{MediaEngines, MigProfile, MigTable},
-    node::{MigInstance, Node},
+    node::{Load, MigInstance, Node},
     node_file::{Fabric, GpuEntry, NodeFile, NvLink},
     pci::{ParsePciAddressError, PciAddress},
     profile::{Profile, Slot, profiles},

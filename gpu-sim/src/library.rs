@@ -8,7 +8,7 @@ use std::{
     sync::Mutex,
 };
 
-use crate::{BUILD_ID, Error, Result, build_id};
+use crate::{BUILD_ID, Error, Result, build_id, elf};
 
 /// What cargo calls this crate's library.
 const FILE: &str = "libgpu_sim.so";
@@ -77,24 +77,42 @@ const MAGIC: &[u8; 16] = b"gpu-sim trailer\n";
 const FOOTER: u64 = 8 + MAGIC.len() as u64;
 
 impl Trailer {
-    /// Copies the library and appends the trailer. It is a copy and never a link: the loader takes one inode for one
-    /// library, so two nodes in one process would share their state.
-    pub(crate) fn write_copy(&self, library: &Path, copy: &Path) -> Result<()> {
+    /// Copies the library, without the functions that `lacks` names, and appends the trailer. It is a copy and never a
+    /// link: the loader takes one inode for one library, so two nodes in one process would share their state.
+    ///
+    /// What is at `copy` already is replaced, so that a process which has it loaded keeps what it has.
+    pub(crate) fn write_copy(&self, library: &Path, copy: &Path, lacks: impl Fn(&str) -> bool) -> Result<()> {
         let mut source = fs::File::open(library).map_err(Error::read(library))?;
         let length = length(&mut source).map_err(Error::read(library))?;
-        let mut write = || -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+        let mut read = || {
             source.rewind()?;
-            let mut target = fs::File::create_new(copy)?;
-            io::copy(&mut (&source).take(length), &mut target)?;
-            let mut trailer = self.node.as_os_str().as_bytes().to_vec();
-            trailer.push(0);
-            trailer.extend_from_slice(self.node_yaml.as_bytes());
-            let size = trailer.len() as u64;
-            trailer.extend_from_slice(&size.to_le_bytes());
-            trailer.extend_from_slice(MAGIC);
-            target.write_all(&trailer)
+            (&source).take(length).read_to_end(&mut bytes)
+        };
+        read().map_err(Error::read(library))?;
+        elf::hide_symbols(&mut bytes, lacks);
+
+        let mut trailer = self.node.as_os_str().as_bytes().to_vec();
+        trailer.push(0);
+        trailer.extend_from_slice(self.node_yaml.as_bytes());
+        let size = trailer.len() as u64;
+        trailer.extend_from_slice(&size.to_le_bytes());
+        trailer.extend_from_slice(MAGIC);
+        let new = copy.with_extension("new");
+        let write = || -> io::Result<()> {
+            let mut target = fs::File::create(&new)?;
+            target.write_all(&bytes)?;
+            target.write_all(&trailer)?;
+            fs::rename(&new, copy)
         };
         write().map_err(Error::write(copy))
+    }
+
+    /// The driver version that the copy was made for.
+    pub(crate) fn driver(&self) -> Option<&str> {
+        let mut lines = self.node_yaml.lines();
+        let value = lines.find_map(|line| line.strip_prefix("driver:"))?;
+        Some(value.trim().trim_matches(['"', '\'']))
     }
 
     /// Reads the trailer of a copy; none if it has none.
@@ -151,8 +169,8 @@ mod tests {
             node_yaml: format!("of: {node}\n"),
         };
         assert_eq!(Trailer::read(&path("a")).unwrap(), None);
-        trailer("/one").write_copy(&path("a"), &path("b")).unwrap();
-        trailer("/two").write_copy(&path("b"), &path("c")).unwrap();
+        trailer("/one").write_copy(&path("a"), &path("b"), |_| false).unwrap();
+        trailer("/two").write_copy(&path("b"), &path("c"), |_| false).unwrap();
         assert_eq!(Trailer::read(&path("b")).unwrap(), Some(trailer("/one")));
         assert_eq!(Trailer::read(&path("c")).unwrap(), Some(trailer("/two")));
         assert_eq!(

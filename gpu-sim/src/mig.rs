@@ -5,9 +5,9 @@ mod placement;
 #[cfg(test)]
 mod tests;
 
-use std::sync::LazyLock;
-
 use serde::Deserialize;
+
+use crate::data::{self, Catalog, catalog};
 
 pub(crate) use self::{
     layout::{
@@ -147,31 +147,9 @@ impl MigProfile {
     }
 }
 
-const FILES: [&str; 14] = [
-    include_str!("../mig/a100-40gb.yaml"),
-    include_str!("../mig/a100-80gb.yaml"),
-    include_str!("../mig/a30-24gb.yaml"),
-    include_str!("../mig/b200-180gb.yaml"),
-    include_str!("../mig/b300-269gb.yaml"),
-    include_str!("../mig/gb200-186gb.yaml"),
-    include_str!("../mig/gb300-278gb.yaml"),
-    include_str!("../mig/gh200-144gb.yaml"),
-    include_str!("../mig/gh200-96gb.yaml"),
-    include_str!("../mig/h100-80gb.yaml"),
-    include_str!("../mig/h100-94gb.yaml"),
-    include_str!("../mig/h100-pcie-80gb.yaml"),
-    include_str!("../mig/h200-141gb.yaml"),
-    include_str!("../mig/rtx-pro-6000-96gb.yaml"),
-];
-
-static TABLES: LazyLock<Vec<MigTable>> = LazyLock::new(|| {
-    FILES
-        .iter()
-        .filter_map(|text| serde_saphyr::from_str(text).ok())
-        .collect()
-});
+static TABLES: Catalog<MigTable> = catalog!(data::MIG);
 
 /// The table of that name.
 pub(crate) fn find(name: &str) -> Option<&'static MigTable> {
-    TABLES.iter().find(|table| table.name == name)
+    TABLES.find("name", name)
 }

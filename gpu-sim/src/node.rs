@@ -1,6 +1,8 @@
 //! A node as its folder.
 
+mod faults;
 mod mig;
+mod reload;
 
 use std::{
     fs,
@@ -16,7 +18,7 @@ use crate::{
     tree,
 };
 
-pub use self::mig::MigInstance;
+pub use self::{faults::Load, mig::MigInstance};
 
 /// A simulated node: a folder with `node.yaml`, `state/`, `lib/libnvidia-ml.so.1` and `root/`.
 ///
@@ -39,7 +41,7 @@ impl Node {
     pub fn create(spec: &NodeSpec, folder: impl AsRef<Path>) -> Result<Self> {
         let profile = profile::find(&spec.profile).ok_or_else(|| Error::UnknownProfile {
             name: spec.profile.clone(),
-            known: profile::profiles().iter().map(|profile| profile.name.clone()).collect(),
+            known: profile::profiles().map(|profile| profile.name.clone()).collect(),
         })?;
         let driver = driver::find(spec.driver.as_deref().unwrap_or(&profile.driver))?;
         let file = NodeFile::new(spec, profile, driver)?;
@@ -161,12 +163,12 @@ impl Node {
         self.change(gpu, |record| record.lost = true)
     }
 
-    /// Brings a lost GPU back. One that is not lost stays as it is.
+    /// Brings a GPU back that was lost, denied, hung or slow. One that is well stays as it is.
     ///
     /// # Errors
     /// Where there is no such GPU, or the state cannot be written.
     pub fn restore(&self, gpu: usize) -> Result<()> {
-        self.change(gpu, |record| record.lost = false)
+        self.change(gpu, GpuRecord::restore)
     }
 
     /// Lets initialisation of NVML fail with that code (9: driver not loaded, 18: driver and library differ), or succeed
@@ -181,7 +183,7 @@ impl Node {
         })
     }
 
-    /// What a restart of the machine does: MIG instances and simulated processes are gone, lost GPUs are back. MIG mode
+    /// What a restart of the machine does: MIG instances, simulated processes, faults and settings are gone. MIG mode
     /// stays where the board keeps it (Ampere), and a change that waited for it is in force.
     ///
     /// Processes that use the node go on; on hardware there would be none.
@@ -191,10 +193,7 @@ impl Node {
     pub fn reboot(&self) -> Result<()> {
         self.state.change(&self.file, |record| {
             for gpu in self.gpus() {
-                let old = record.gpus.remove(&gpu.uuid).unwrap_or_default();
-                let mut mig = old.mig;
-                mig.reboot(self.mode_rules(gpu));
-                record.gpu_mut(&gpu.uuid).mig = mig;
+                record.gpu_mut(&gpu.uuid).reboot(self.mode_rules(gpu));
             }
             Ok(())
         })
@@ -233,9 +232,10 @@ impl Node {
         self.state.create()?;
         let lib = self.folder.join("lib");
         fs::create_dir(&lib).map_err(Error::write(&lib))?;
-        trailer.write_copy(library, &self.library())?;
+        let lacks = self.lacks()?;
+        trailer.write_copy(library, &self.library(), &lacks)?;
         tree::write(&self.root(), &self.file, nvidia_smi, |copy| {
-            trailer.write_copy(library, copy)
+            trailer.write_copy(library, copy, &lacks)
         })?;
         // Last, because a folder with this file is a node.
         fs::write(&path, text).map_err(Error::write(path))

@@ -33,7 +33,7 @@ pub struct NodeFile {
     pub gpus: Vec<GpuEntry>,
 }
 
-/// NVLink of every GPU of a node: all links lead to NVSwitch chips.
+/// NVLink of every GPU of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NvLink {
@@ -41,8 +41,18 @@ pub struct NvLink {
     pub version: u32,
     /// Links per GPU.
     pub links: u32,
-    /// PCI addresses of the NVSwitch chips; the links are spread over them.
+    /// PCI addresses of the NVSwitch chips; the links are spread over them. None are named where they are elsewhere.
     pub switches: Vec<PciAddress>,
+    /// PCI device id of those chips. Default: that of the Hopper generation.
+    #[serde(default = "hopper_switch")]
+    pub switch_device: u16,
+    /// Whether instead GPUs 0 and 1, 2 and 3, … are bridged.
+    #[serde(default)]
+    pub bridged_pairs: bool,
+}
+
+fn hopper_switch() -> u16 {
+    0x22a3
 }
 
 /// The NVLink fabric that the GPUs of a node belong to.
@@ -85,6 +95,12 @@ pub struct GpuEntry {
     pub numa: Option<u32>,
     /// Module number on the base board.
     pub module: u32,
+    /// The PCIe switch it hangs on, if on any: GPUs with the same number share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<u32>,
+    /// The card it is on, where several GPUs share one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<u32>,
 }
 
 impl NodeFile {
@@ -106,21 +122,25 @@ impl NodeFile {
         } else {
             (0..count).collect()
         };
-        let prefix = board::find(&profile.board).map_or("", |board| board.serial_prefix.as_str());
         let gpu = |minor: usize, slot: &crate::Slot| {
             let minor = minor as u64;
+            let board = slot.board.as_ref().unwrap_or(&profile.board);
+            let prefix = board::find(board).map_or("", |board| board.serial_prefix.as_str());
+            let card = slot.card.map_or(minor, u64::from);
             GpuEntry {
-                board: profile.board.clone(),
+                board: board.clone(),
                 uuid: format!("GPU-{}", seed::uuid(spec.seed, minor)),
                 serial: format!(
                     "{prefix}{:010}",
-                    seed::number(spec.seed, minor, "serial") % 10_000_000_000
+                    seed::number(spec.seed, card, "serial") % 10_000_000_000
                 ),
                 pdi: seed::number(spec.seed, minor, "pdi"),
                 pci: slot.pci,
                 minor: u32::try_from(minor).unwrap_or(u32::MAX),
                 numa: slot.numa,
                 module: slot.module,
+                switch: slot.switch,
+                card: slot.card,
             }
         };
         let mut gpus: Vec<GpuEntry> = order
@@ -239,6 +259,16 @@ mod tests {
     }
 
     #[test]
+    fn every_profile_makes_a_file_that_is_read_back() {
+        for profile in profile::profiles() {
+            let file = new(&NodeSpec::new(&profile.name));
+            let text = file.to_text(Path::new("node.yaml")).unwrap();
+            assert_eq!(NodeFile::parse(&text, Path::new("node.yaml")).unwrap(), file);
+            assert_eq!(file.gpus.len(), profile.slots.len());
+        }
+    }
+
+    #[test]
     fn gpus_are_in_pci_order_and_minors_need_not_be() {
         let file = new(&NodeSpec::new("h100").seed(5).permute_pci(true));
         assert!(file.gpus.is_sorted_by_key(|gpu| gpu.pci));
@@ -282,6 +312,6 @@ mod tests {
         check("minor: 1", "minor: 0", "gpus[1]: minor 0 stands twice");
         check("minor: 1", "minor: 255", "gpus[1]: minor 255 is not below 254");
         check("550.163.01", "1.2", "driver `1.2` is not simulated");
-        check("gpus:", "gups:", "line 20: unknown field `gups`");
+        check("gpus:", "gups:", "line 22: unknown field `gups`");
     }
 }

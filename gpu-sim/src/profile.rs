@@ -1,8 +1,7 @@
-use std::sync::LazyLock;
-
 use serde::Deserialize;
 
 use crate::{
+    data::{self, Catalog, catalog},
     node_file::{Fabric, NvLink},
     pci::PciAddress,
 };
@@ -43,36 +42,24 @@ pub struct Slot {
     pub numa: Option<u32>,
     /// Module number on the base board.
     pub module: u32,
+    /// Name of the [`Board`](crate::Board), where it is another than the profile's.
+    pub board: Option<String>,
+    /// The PCIe switch it hangs on, if on any: GPUs with the same number share one.
+    pub switch: Option<u32>,
+    /// The card it is on, where several GPUs share one: they have its serial number.
+    pub card: Option<u32>,
 }
 
-const FILES: [&str; 3] = [
-    include_str!("../profiles/h100.yaml"),
-    include_str!("../profiles/h200.yaml"),
-    include_str!("../profiles/h200-vm.yaml"),
-];
-
-static PROFILES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
-    FILES
-        .iter()
-        .filter_map(|text| serde_saphyr::from_str(text).ok())
-        .collect()
-});
+static PROFILES: Catalog<Profile> = catalog!(data::PROFILES);
 
 /// The node templates, by name.
-pub fn profiles() -> &'static [Profile] {
-    &PROFILES
+pub fn profiles() -> impl Iterator<Item = &'static Profile> {
+    PROFILES.all()
 }
 
 /// The profile of that name, else the first one with a board of that name; upper and lower case are the same.
 pub(crate) fn find(name: &str) -> Option<&'static Profile> {
-    let named = profiles()
-        .iter()
-        .find(|profile| profile.name.eq_ignore_ascii_case(name));
-    named.or_else(|| {
-        profiles()
-            .iter()
-            .find(|profile| profile.board.eq_ignore_ascii_case(name))
-    })
+    PROFILES.find("name", name).or_else(|| PROFILES.find("board", name))
 }
 
 #[cfg(test)]
@@ -82,13 +69,18 @@ mod tests {
 
     #[test]
     fn every_profile_file_names_a_board_and_a_driver_and_lists_slots_in_pci_order() {
-        for text in FILES {
-            let profile: Profile = serde_saphyr::from_str(text).unwrap();
-            assert!(board::find(&profile.board).is_some(), "{}", profile.name);
+        for text in data::PROFILES {
+            let profile: Profile = serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{text}{error}"));
+            let boards = profile.slots.iter().filter_map(|slot| slot.board.as_ref());
+            for board in boards.chain([&profile.board]) {
+                assert!(board::find(board).is_some(), "{} {board}", profile.name);
+            }
             assert!(driver::find(&profile.driver).is_ok(), "{}", profile.name);
             assert!(profile.slots.is_sorted_by(|a, b| a.pci < b.pci), "{}", profile.name);
         }
-        assert_eq!(profiles().len(), FILES.len());
+        for board in crate::boards() {
+            assert!(find(&board.name).is_some(), "{} is in no profile", board.name);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::{
 
 pub(crate) use self::{
     event::Event,
-    record::{GpuRecord, Process, Record},
+    record::{EccErrors, GpuRecord, Process, Record},
 };
 use crate::{Error, NodeFile, Result, tree};
 
@@ -40,6 +40,11 @@ impl State {
             node: node.to_owned(),
             folder: node.join("state"),
         }
+    }
+
+    /// The node's file tree.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.node.join("root")
     }
 
     pub(crate) fn create(&self) -> Result<()> {
@@ -114,7 +119,7 @@ impl State {
     }
 
     fn show(&self, file: &NodeFile, record: &Record) -> Result<()> {
-        tree::show_mig(&self.node.join("root"), file, record)?;
+        tree::show_mig(&self.root(), file, record)?;
         self.set_written(record.generation)
     }
 

@@ -9,11 +9,12 @@ mod sys;
 pub(crate) use self::{
     capabilities::show_mig,
     dev::{CONTROL, NVIDIA},
+    driver_root::library_folder,
     proc::irq,
 };
 
 use std::{
-    fs,
+    fs, io,
     os::unix::{fs::PermissionsExt as _, fs::symlink},
     path::{Path, PathBuf},
 };
@@ -39,7 +40,33 @@ pub(crate) fn write(
     driver_root::write(&tree, node, nvidia_smi, library)
 }
 
-/// Writes files beneath one folder. Paths are relative to it; the folders they lie in are made.
+/// Puts the files of another driver version, the one that `node` names now, in the place of those of `old`.
+pub(crate) fn change_driver(
+    root: &Path,
+    node: &NodeFile,
+    old: &str,
+    library: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    change_kernel_driver(root, node)?;
+    driver_root::change(&Tree { root }, node, old, library)
+}
+
+/// The same for what the kernel shows of the driver.
+pub(crate) fn change_kernel_driver(root: &Path, node: &NodeFile) -> Result<()> {
+    let tree = Tree { root };
+    proc::write(&tree, node)?;
+    sys::write(&tree, node)
+}
+
+/// Removes a file; that it is absent is fine.
+fn absent(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Writes files beneath one folder. What is there already is replaced. Paths are relative to it; the folders they lie in are made.
 struct Tree<'a> {
     root: &'a Path,
 }
@@ -61,6 +88,7 @@ impl Tree<'_> {
     fn file(&self, path: &str, mode: u32, content: impl AsRef<[u8]>) -> Result<()> {
         let path = self.path(path)?;
         let write = || {
+            absent(&path)?; // one who is not root may not write to it
             fs::write(&path, content)?;
             fs::set_permissions(&path, fs::Permissions::from_mode(mode))
         };
@@ -69,7 +97,11 @@ impl Tree<'_> {
 
     fn link(&self, path: &str, target: &str) -> Result<()> {
         let path = self.path(path)?;
-        symlink(target, &path).map_err(Error::write(path))
+        let link = || {
+            absent(&path)?;
+            symlink(target, &path)
+        };
+        link().map_err(Error::write(&path))
     }
 
     /// A character device where this process may make one, else a regular file with the same permissions.

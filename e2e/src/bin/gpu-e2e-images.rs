@@ -1,4 +1,5 @@
-//! `gpu-e2e-images PROGRAMS OUT`: writes the images that every test cluster has, `pause.tar` and `busybox.tar`.
+//! `gpu-e2e-images PROGRAMS OUT [STACK]`: writes the images that every test cluster has, `pause.tar` and `busybox.tar`,
+//! and, given the folder that `e2e/stack` prints, `stack.tar` with our programs.
 //!
 //! PROGRAMS holds the static programs `pause` and `busybox`, as `e2e/programs` leaves them.
 
@@ -7,19 +8,23 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
 };
 
-use anyhow::{Context, Result, ensure};
-use gpu_e2e::{Image, Layer};
+use anyhow::{Context, Result};
+use gpu_e2e::images;
 
 fn main() -> ExitCode {
     let arguments: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
-    let [programs, out] = arguments.as_slice() else {
-        eprintln!("usage: gpu-e2e-images PROGRAMS OUT");
-        return ExitCode::from(2);
+    let written = match arguments.as_slice() {
+        [programs, out] => write(programs, out, None),
+        [programs, out, stack] => write(programs, out, Some(stack)),
+        _ => {
+            eprintln!("usage: gpu-e2e-images PROGRAMS OUT [STACK]");
+            return ExitCode::from(2);
+        }
     };
-    match write(programs, out) {
+    match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("gpu-e2e-images: {error:#}");
@@ -28,54 +33,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn write(programs: &Path, out: &Path) -> Result<()> {
+fn write(programs: &Path, out: &Path, stack: Option<&Path>) -> Result<()> {
     fs::create_dir_all(out).with_context(|| format!("cannot make the folder `{}`", out.display()))?;
-    pause(programs)?.save(out.join("pause.tar"))?;
-    busybox(programs)?.save(out.join("busybox.tar"))
-}
-
-fn pause(programs: &Path) -> Result<Image> {
-    let mut layer = Layer::new();
-    layer.host_file("/pause", programs.join("pause"))?;
-    Ok(Image {
-        layer,
-        entrypoint: vec!["/pause".into()],
-        tags: vec!["localhost/gpu-e2e/pause:test".into()],
-        ..Image::default()
-    })
-}
-
-fn busybox(programs: &Path) -> Result<Image> {
-    let program = programs.join("busybox");
-    let mut layer = Layer::new();
-    layer.host_file("/bin/busybox", &program)?;
-    for applet in applets(&program)? {
-        if applet != "busybox" {
-            layer.symlink(Path::new("/bin").join(applet), "busybox")?;
-        }
+    images::pause(programs)?.save(out.join("pause.tar"))?;
+    images::busybox(programs)?.save(out.join("busybox.tar"))?;
+    match stack {
+        Some(stack) => images::stack(stack)?.save(out.join("stack.tar")),
+        None => Ok(()),
     }
-    layer.dir("/tmp", 0o1777)?.dir("/root", 0o700)?;
-    layer.file("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n")?;
-    layer.file("/etc/group", 0o644, "root:x:0:\n")?;
-    Ok(Image {
-        layer,
-        cmd: vec!["/bin/sh".into()],
-        env: vec!["PATH=/bin".into()],
-        tags: vec!["localhost/gpu-e2e/busybox:test".into()],
-        ..Image::default()
-    })
-}
-
-fn applets(busybox: &Path) -> Result<Vec<String>> {
-    let output = Command::new(busybox)
-        .arg("--list")
-        .output()
-        .with_context(|| format!("cannot run `{}`", busybox.display()))?;
-    ensure!(
-        output.status.success(),
-        "`{} --list` failed: {}",
-        busybox.display(),
-        output.status
-    );
-    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }

@@ -44,14 +44,15 @@ pub struct DeviceNumber {
 }
 
 /// Folders of device nodes, and the names in them.
-const NODES: [(&str, &[&str]); 4] = [
-    ("/dev", &["nvidia*"]),
+const NODES: [(&str, &[&str]); 5] = [
+    ("/dev", &["nvidia*", "gdrdrv"]),
     ("/dev/nvidia-caps", &["nvidia-cap*"]),
     ("/dev/nvidia-caps-imex-channels", &["channel*"]),
     ("/dev/dri", &["card*", "renderD*"]),
+    ("/dev/infiniband", &["uverbs*", "rdma_cm"]),
 ];
 
-/// NVIDIA's and DRM's nodes. A link is none: what it leads to may be another device tomorrow.
+/// NVIDIA's, DRM's and InfiniBand's nodes. A link is none: what it leads to may be another device tomorrow.
 pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
     let mut nodes = Vec::new();
     for (dir, patterns) in NODES {

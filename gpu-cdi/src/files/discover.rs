@@ -1,11 +1,12 @@
 use std::{
     env,
+    ffi::OsStr,
     path::{Path, PathBuf},
 };
 
 use super::{
     DeviceRule, DriverFiles, binaries, configs, device_nodes, driver_libraries, drm, firmware, found::Search, graphics,
-    sockets,
+    sockets, storage,
 };
 use crate::{Error, Result, root::Root};
 
@@ -54,11 +55,14 @@ impl DiscoverConfig {
         }
     }
 
-    /// Takes over what the vendor's programs read of the environment: `PATH` for programs, `XDG_DATA_DIRS` for data.
+    /// Takes over two lists of folders as the environment has them: `PATH` for programs and `XDG_DATA_DIRS` for data files.
+    ///
+    /// The vendor's programs search these, so a program that takes their place passes the values of these variables.
+    /// Relative folders are left out; without data folders the default stays.
     #[must_use]
-    pub fn with_environment(mut self) -> Self {
-        self.binary_search_paths = split(env::var_os("PATH"));
-        if let dirs @ [_, ..] = split(env::var_os("XDG_DATA_DIRS")).as_slice() {
+    pub fn with_search_paths(mut self, path: Option<&OsStr>, data_dirs: Option<&OsStr>) -> Self {
+        self.binary_search_paths = split(path);
+        if let dirs @ [_, ..] = split(data_dirs).as_slice() {
             self.data_dirs = dirs.to_vec();
         }
         self
@@ -101,7 +105,6 @@ impl DriverFiles {
         links.extend(drm::by_path_links(&mut dev));
         let mut files = Self {
             schema_version: Self::SCHEMA_VERSION,
-            generation: 1,
             driver_root: config.driver_root.to_string_lossy().into_owned(),
             dev_root: dev_root.to_string_lossy().into_owned(),
             driver_version: found.version,
@@ -113,6 +116,7 @@ impl DriverFiles {
             configs: configs::find(&mut driver, config),
             firmware,
             sockets: sockets::find(&mut driver),
+            storage: storage::find(&mut driver),
             device_nodes: device_nodes::find(&mut dev, config.device_rule),
             drm: drm::find(&mut sys),
             links,
@@ -124,7 +128,8 @@ impl DriverFiles {
     }
 }
 
-fn split(list: Option<std::ffi::OsString>) -> Vec<PathBuf> {
-    let list = list.unwrap_or_default();
-    env::split_paths(&list).filter(|path| path.is_absolute()).collect()
+fn split(list: Option<&OsStr>) -> Vec<PathBuf> {
+    env::split_paths(list.unwrap_or_default())
+        .filter(|path| path.is_absolute())
+        .collect()
 }

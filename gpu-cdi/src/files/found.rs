@@ -105,8 +105,17 @@ impl Search {
 
     /// The file at `path`, if `accept` takes what it leads to; never a folder.
     pub(super) fn file(&mut self, path: &Path, accept: impl Fn(&Stat) -> bool) -> Option<FoundFile> {
+        self.entry(path, |stat| !is_dir(stat) && accept(stat))
+    }
+
+    /// The folder at `path`.
+    pub(super) fn folder(&mut self, path: &Path) -> Option<FoundFile> {
+        self.entry(path, is_dir)
+    }
+
+    fn entry(&mut self, path: &Path, accept: impl Fn(&Stat) -> bool) -> Option<FoundFile> {
         let stat = self.stat(path)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory || !accept(&stat) {
+        if !accept(&stat) {
             return None;
         }
         let resolved = match self.root.resolve(path) {
@@ -133,6 +142,10 @@ impl Search {
     pub(super) fn first(&mut self, dirs: &[PathBuf], name: &str, accept: impl Fn(&Stat) -> bool) -> Option<FoundFile> {
         dirs.iter().find_map(|dir| self.file(&dir.join(name), &accept))
     }
+}
+
+fn is_dir(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 /// Whether an error only says that nothing is there.

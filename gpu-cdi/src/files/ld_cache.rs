@@ -12,7 +12,7 @@ const ENTRY: usize = 24;
 const OLD_HEADER: usize = 12 + 4;
 const OLD_ENTRY: usize = 12;
 
-const TYPE_MASK: u32 = 0x00ff;
+/// Set in both kinds of ELF entries: those of no particular C library (1) and those of glibc (3), which nearly all are.
 const TYPE_ELF: u32 = 1;
 const ARCHITECTURE_MASK: u32 = 0xff00;
 /// The 64-bit architectures that the driver exists for: x86-64, aarch64 and ppc64le.
@@ -31,7 +31,7 @@ pub(super) fn libraries(content: &[u8]) -> Result<Vec<String>, &'static str> {
             return Err("a loader cache cut short");
         };
         let flags = word(entry, 0).unwrap_or_default();
-        if flags & TYPE_MASK != TYPE_ELF || !ARCHITECTURES.contains(&(flags & ARCHITECTURE_MASK)) {
+        if flags & TYPE_ELF == 0 || !ARCHITECTURES.contains(&(flags & ARCHITECTURE_MASK)) {
             continue;
         }
         // Offsets count from the start of the new part.
@@ -104,16 +104,17 @@ mod tests {
     #[test]
     fn only_64_bit_libraries_are_listed_each_once() {
         let content = cache(&[
-            (0x0303, "/usr/lib/old-libc"),
-            (0x0301, "/opt/lib/libcuda.so.1"),
-            (0x0001, "/opt/lib32/libcuda.so.1"),
-            (0x0a01, "/opt/arm/libcuda.so.1"),
+            (0x0303, "/opt/lib/libcuda.so.1"),
+            (0x0302, "/opt/lib/a.out"),
+            (0x0003, "/opt/lib32/libcuda.so.1"),
+            (0x0a03, "/opt/arm/libcuda.so.1"),
+            (0x0301, "/opt/lib/any-libc"),
             (0x0301, "/opt/lib/libcuda.so.1"),
             (0x0301, "relative"),
         ]);
         assert_eq!(
             libraries(&content).unwrap(),
-            ["/opt/lib/libcuda.so.1", "/opt/arm/libcuda.so.1"]
+            ["/opt/lib/libcuda.so.1", "/opt/arm/libcuda.so.1", "/opt/lib/any-libc"]
         );
     }
 
@@ -134,6 +135,10 @@ mod tests {
         if let Ok(content) = std::fs::read("/etc/ld.so.cache") {
             let libraries = libraries(&content).unwrap();
             assert!(libraries.iter().all(|path| path.starts_with('/')), "{libraries:?}");
+            assert!(
+                libraries.iter().any(|path| path.ends_with("/libc.so.6")),
+                "{libraries:?}"
+            );
         }
     }
 

@@ -1,10 +1,8 @@
 use super::{GenerateOptions, HookName, Hooks, Roots, gpus::add_node, links};
-use crate::{ContainerEdits, DriverFiles, FoundFile, Library, Mount};
-
-/// Names the folders of the driver libraries to the vendor's container images.
-const LIBCUDA_DIR: &str = "NVIDIA_CTK_LIBCUDA_DIR";
-/// Tells the vendor's older runtime, which reads it, to leave the container alone.
-const VISIBLE_DEVICES_VOID: &str = "NVIDIA_VISIBLE_DEVICES=void";
+use crate::{
+    ContainerEdits, DriverFiles, FoundFile, Library, Mount,
+    names::{LIBCUDA_DIR, VISIBLE_DEVICES, VISIBLE_DEVICES_VOID},
+};
 
 /// Nodes that every CUDA program opens, whichever GPU it uses.
 const CONTROL_NODES: [&str; 4] = [
@@ -27,11 +25,8 @@ pub(super) fn edits(
     hooks: &Hooks<'_>,
 ) -> ContainerEdits {
     let mut edits = ContainerEdits {
-        env: vec![
-            format!("{LIBCUDA_DIR}={}", files.library_dirs.join(":")),
-            VISIBLE_DEVICES_VOID.to_owned(),
-        ],
-        mounts: mounts(files, version, roots),
+        env: env(files),
+        mounts: mounts(files, roots, options, Some(version)),
         ..ContainerEdits::default()
     };
     for path in CONTROL_NODES {
@@ -51,41 +46,86 @@ pub(super) fn edits(
     edits
 }
 
-fn mounts(files: &DriverFiles, version: &str, roots: &Roots) -> Vec<Mount> {
-    let mount = |host: &str, container: &str, options: [&str; 5]| Mount {
+/// What a container gets that manages the node's GPUs: the driver without graphics.
+pub(super) fn management_edits(
+    files: &DriverFiles,
+    version: &str,
+    options: &GenerateOptions,
+    roots: &Roots,
+    hooks: &Hooks<'_>,
+) -> ContainerEdits {
+    let in_order = [
+        hooks.create_symlinks(links::of_libraries(files)),
+        hooks.enable_cuda_compat(version),
+        hooks.update_ldcache(library_folders(files)),
+    ];
+    ContainerEdits {
+        env: env(files),
+        mounts: mounts(files, roots, options, None),
+        hooks: in_order.into_iter().flatten().collect(),
+        ..ContainerEdits::default()
+    }
+}
+
+/// What a container gets with devices that need no driver libraries.
+pub(super) fn void_edits() -> ContainerEdits {
+    ContainerEdits {
+        env: vec![VISIBLE_DEVICES_VOID.to_owned()],
+        ..ContainerEdits::default()
+    }
+}
+
+fn env(files: &DriverFiles) -> Vec<String> {
+    vec![
+        format!("{LIBCUDA_DIR}={}", files.library_dirs.join(":")),
+        format!("{VISIBLE_DEVICES}={VISIBLE_DEVICES_VOID}"),
+    ]
+}
+
+/// The mount of a file of the driver root that a container only reads.
+pub(super) fn read_only(roots: &Roots, host: &str, container: &str) -> Mount {
+    mount(roots, host, container, READ_ONLY)
+}
+
+fn mount(roots: &Roots, host: &str, container: &str, options: [&str; 5]) -> Mount {
+    Mount {
         host_path: roots.driver_file(host),
         container_path: container.to_owned(),
         options: options.map(str::to_owned).to_vec(),
         mount_type: None,
-    };
-    let library = |library: &Library| mount(&library.path, &library.path, READ_ONLY);
-    let file = |file: &FoundFile| mount(file.content(), &file.path, READ_ONLY);
+    }
+}
 
-    // The allocator is searched for its link's sake; as a driver library it is mounted already.
-    let allocator = format!("libnvidia-allocator.so.{version}");
-    let graphics = files
-        .graphics_libraries
-        .iter()
-        .filter(|library| library.name() != allocator);
-    let mut mounts: Vec<_> = files.libraries.iter().chain(graphics).map(library).collect();
+/// The driver's files; with its version, those for graphics too.
+fn mounts(files: &DriverFiles, roots: &Roots, options: &GenerateOptions, graphics: Option<&str>) -> Vec<Mount> {
+    let library = |library: &Library| read_only(roots, &library.path, &library.path);
+    let file = |file: &FoundFile| read_only(roots, file.content(), &file.path);
+
+    let mut mounts: Vec<_> = files.libraries.iter().map(library).collect();
+    if let Some(version) = graphics {
+        // The allocator is searched for its link's sake; as a driver library it is mounted already.
+        let allocator = format!("libnvidia-allocator.so.{version}");
+        let graphics = files.graphics_libraries.iter();
+        mounts.extend(graphics.filter(|library| library.name() != allocator).map(library));
+        mounts.extend(files.xorg_modules.iter().map(file));
+        mounts.extend(
+            files
+                .configs
+                .iter()
+                .map(|config| read_only(roots, config.file.content(), &config.container_path)),
+        );
+    }
+    let binaries = files.binaries.iter();
     mounts.extend(
-        [&files.xorg_modules, &files.binaries, &files.firmware]
-            .into_iter()
-            .flatten()
+        binaries
+            .filter(|binary| graphics.is_some() || !binary.path.ends_with("/nvidia-xconfig"))
             .map(file),
     );
-    mounts.extend(
-        files
-            .configs
-            .iter()
-            .map(|config| mount(config.file.content(), &config.container_path, READ_ONLY)),
-    );
-    mounts.extend(
-        files
-            .sockets
-            .iter()
-            .map(|socket| mount(socket.content(), &socket.path, SOCKET)),
-    );
+    mounts.extend(files.firmware.iter().map(file));
+    if options.ipc_sockets {
+        let sockets = files.sockets.iter();
+        mounts.extend(sockets.map(|socket| mount(roots, socket.content(), &socket.path, SOCKET)));
+    }
     mounts
 }
 

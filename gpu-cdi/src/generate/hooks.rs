@@ -1,7 +1,7 @@
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use super::GenerateOptions;
-use crate::{Hook, HookStage};
+use crate::{Hook, HookStage, names};
 
 /// The hooks that a spec may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,7 +149,7 @@ impl<'a> Hooks<'a> {
         }
         let program = self.path.rsplit('/').next().unwrap_or_default();
         let mut args = vec![program.to_owned()];
-        if program == "nvidia-ctk" {
+        if program == names::HOOK_PARENT {
             args.push("hook".to_owned());
         }
         args.push(name.to_string());
@@ -159,7 +159,7 @@ impl<'a> Hooks<'a> {
             path: self.path.to_owned(),
             args,
             // Never empty: some runtimes would pass on an environment that the image controls (CVE-2025-23266).
-            env: vec!["NVIDIA_CTK_DEBUG=false".to_owned()],
+            env: vec![format!("{}=false", names::DEBUG)],
             timeout: None,
         })
     }

@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 use gpu_core::Gpu;
 
 use super::HookName;
-use crate::{DeviceName, DriverFiles, Kind};
+use crate::{DeviceName, DriverFiles, Kind, names};
 
 /// What a spec shall look like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,21 +34,24 @@ pub struct GenerateOptions {
     pub disabled_hooks: BTreeSet<HookName>,
     /// Whether a container's process joins the group of a device node that only its group may use. Default: yes.
     pub additional_gids: bool,
+    /// Whether the sockets of the driver's daemons are mounted. Default: yes.
+    pub ipc_sockets: bool,
 }
 
 impl Default for GenerateOptions {
     fn default() -> Self {
         Self {
-            kind: Kind::new("nvidia.com", "gpu").expect("a valid kind"),
+            kind: Kind::new(names::VENDOR, names::CLASS).expect("a valid kind"),
             names: vec![NameStrategy::Index, NameStrategy::Uuid],
             gpus: Vec::new(),
             all_device: true,
             host_driver_root: None,
             host_dev_root: None,
-            hook_path: "/usr/bin/nvidia-cdi-hook".to_owned(),
+            hook_path: names::HOOK_PATH.to_owned(),
             ldconfig_path: None,
             disabled_hooks: BTreeSet::new(),
             additional_gids: true,
+            ipc_sockets: true,
         }
     }
 }
@@ -131,7 +134,7 @@ impl FromStr for GpuId {
 }
 
 pub(super) fn all_name() -> DeviceName {
-    "all".parse().expect("a valid device name")
+    names::ALL.parse().expect("a valid device name")
 }
 
 /// Where the host has what was found.

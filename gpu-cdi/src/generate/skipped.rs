@@ -22,6 +22,11 @@ pub struct SkippedGpu {
 pub enum SkipReason {
     /// It is partitioned: it cannot be used whole, and MIG devices are not described yet.
     MigEnabled,
+    /// It is there for a screen and not for programs: the display GPU of a DGX Station, known by its name.
+    DisplayOnly {
+        /// The name.
+        name: String,
+    },
     /// Its device node does not exist, so that no container with it could start.
     DeviceNodeMissing {
         /// The node, beneath the device root.
@@ -49,6 +54,7 @@ impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MigEnabled => f.write_str("has MIG enabled, and MIG devices are not described yet"),
+            Self::DisplayOnly { name } => write!(f, "is a `{name}`, which is not for programs"),
             Self::DeviceNodeMissing { path } => write!(f, "has no device node `{path}`"),
         }
     }

@@ -1,6 +1,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use super::{Error, Result, cuda_compat::Compat};
+use crate::names;
 
 pub(super) const HELP: &str = "\
 Change a container while it is being made. Called by container runtimes, as CDI specs say.
@@ -16,6 +17,16 @@ Hooks (each takes [--container-spec FILE]: the OCI state, default and `-`: stand
   chmod --mode OCTAL [--path PATH]...
 ";
 
+const HOOKS: [&str; 7] = [
+    "noop",
+    "create-symlinks",
+    "enable-cuda-compat",
+    "update-ldcache",
+    "disable-device-node-modification",
+    "update-application-profile",
+    "chmod",
+];
+
 /// The arguments of one call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arguments {
@@ -28,6 +39,10 @@ pub(super) enum Command {
     Help,
     Version,
     Noop,
+    /// Perhaps one of a newer program.
+    Unknown {
+        hook: String,
+    },
     CreateSymlinks {
         links: Vec<String>,
         spec: Option<PathBuf>,
@@ -83,6 +98,12 @@ impl Arguments {
             }
         }
         let hook = hook.ok_or_else(|| Error::usage("no hook named; see --help"))?;
+        if !HOOKS.contains(&hook.as_str()) {
+            // Whatever flags it has.
+            return Ok(Self {
+                command: Command::Unknown { hook },
+            });
+        }
         let flags = Flags::read(&hook, words)?;
         Ok(Self {
             command: command(&hook, flags)?,
@@ -110,7 +131,7 @@ fn command(hook: &str, mut flags: Flags) -> Result<Command> {
                 host_cuda_version: flags.one("host-cuda-version")?,
                 container_root: flags
                     .one("cuda-compat-container-root")?
-                    .unwrap_or_else(|| "/usr/local/cuda/compat".to_owned())
+                    .unwrap_or_else(|| names::CUDA_COMPAT_DIR.to_owned())
                     .into(),
             },
             spec,
@@ -118,7 +139,7 @@ fn command(hook: &str, mut flags: Flags) -> Result<Command> {
         "update-ldcache" => Command::UpdateLdcache {
             ldconfig: flags
                 .one("ldconfig-path")?
-                .unwrap_or_else(|| "/sbin/ldconfig".to_owned())
+                .unwrap_or_else(|| names::LDCONFIG_PATH.to_owned())
                 .into(),
             folders: flags.all("folder"),
             spec,
@@ -130,7 +151,7 @@ fn command(hook: &str, mut flags: Flags) -> Result<Command> {
             paths: flags.all("path").into_iter().map(PathBuf::from).collect(),
             spec,
         },
-        _ => return Err(Error::usage(format!("unknown hook `{hook}`"))),
+        _ => Command::Unknown { hook: hook.to_owned() },
     };
     match flags.given.first() {
         Some((name, _)) => Err(Error::usage(format!("unknown flag `--{name}` of the hook `{hook}`"))),
@@ -258,6 +279,18 @@ mod tests {
             "h update-application-profile",
             &Command::UpdateApplicationProfile { spec: None },
         );
+        for hook in ["h make-coffee", "nvidia-ctk hook make-coffee --milk --sugar=2 please"] {
+            check(
+                hook,
+                &Command::Unknown {
+                    hook: "make-coffee".to_owned(),
+                },
+            );
+        }
+        for hook in HOOKS {
+            let command = parse(&format!("h {hook} --mode 0"));
+            assert!(!matches!(command, Ok(Command::Unknown { .. })), "{hook}");
+        }
         check("h --help", &Command::Help);
         check("h chmod --help", &Command::Help);
     }
@@ -271,7 +304,6 @@ mod tests {
             assert_eq!(error.to_string(), expected);
         }
         check("h", "no hook named; see --help");
-        check("h make-coffee", "unknown hook `make-coffee`");
         check("h --verbose create-symlinks", "unknown flag `--verbose`");
         check(
             "h create-symlinks --folder /a",

@@ -14,7 +14,7 @@ use crate::elf;
 /// Sorts before every other file there, and before that of the driver's folders.
 const CONF: &str = "/etc/ld.so.conf.d/00-compat-cuda.conf";
 
-/// Most bytes that a compatibility library may have; real ones have some 100 MB.
+/// Most bytes that a compatibility library may have; real ones have some 100 MB. What is read of it is bounded in [`elf`].
 const LIBRARY_LIMIT: u64 = 1 << 30;
 /// Most bytes of the note in it.
 const NOTE_LIMIT: u64 = 64 << 10;

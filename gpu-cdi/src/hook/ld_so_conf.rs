@@ -1,11 +1,10 @@
-use std::{
-    collections::{BTreeSet, VecDeque},
-    io,
-    path::{Path, PathBuf},
-};
+mod reading;
+
+use std::{io, path::Path};
 
 use rustix::fs::{FileType, Mode};
 
+use self::reading::listed;
 use super::{Container, Error, Result};
 
 /// The loader's configuration.
@@ -16,9 +15,8 @@ const DRIVER: &str = "/etc/ld.so.conf.d/00-nvcr-driver.conf";
 /// After every other folder.
 const SYSTEM: &str = "/etc/ld.so.conf.d/zz-nvcr-system.conf";
 
-/// Most bytes of one file of the configuration, and most files.
+/// Most bytes of one file of the configuration.
 const LIMIT: u64 = 1 << 20;
-const MOST_FILES: usize = 1000;
 
 #[cfg(target_arch = "x86_64")]
 mod machine {
@@ -83,42 +81,6 @@ fn ensure(container: &Container) -> Result<()> {
         }
         Err(error) => Err(Error::io(format!("look at `{FILE}` in the container"))(error)),
     }
-}
-
-/// The folders that the configuration lists, with all that it includes.
-///
-/// A file that cannot be read lists nothing here: at worst a folder is written down twice.
-fn listed(container: &Container) -> BTreeSet<String> {
-    let mut folders = BTreeSet::new();
-    let mut files = VecDeque::from([PathBuf::from(FILE)]);
-    let mut seen = BTreeSet::new();
-    while let Some(file) = files.pop_front() {
-        if seen.len() == MOST_FILES || !seen.insert(file.clone()) {
-            continue;
-        }
-        let content = container.root.read(&file, LIMIT).unwrap_or_default();
-        for line in String::from_utf8_lossy(&content).lines().map(str::trim) {
-            match line.strip_prefix("include ").map(str::trim) {
-                Some(pattern) => files.extend(expand(container, pattern)),
-                None if line.is_empty() || line.starts_with('#') => {}
-                None => _ = folders.insert(line.to_owned()),
-            }
-        }
-    }
-    folders
-}
-
-/// The files that an `include` names: a path whose last part may have stars.
-fn expand(container: &Container, pattern: &str) -> Vec<PathBuf> {
-    let pattern = Path::new("/etc").join(pattern);
-    let (Some(dir), Some(name)) = (pattern.parent(), pattern.file_name().and_then(|name| name.to_str())) else {
-        return Vec::new();
-    };
-    let names = container.root.list(dir).unwrap_or_default();
-    let names = names
-        .iter()
-        .filter(|entry| entry.to_str().is_some_and(|entry| crate::pattern::matches(name, entry)));
-    names.map(|entry| dir.join(entry)).collect()
 }
 
 fn add_for_musl(container: &Container, folders: &[&str]) -> Result<()> {
@@ -257,14 +219,5 @@ mod tests {
             "etc/ld-musl-x86_64.path",
             Some(expected),
         );
-    }
-
-    #[test]
-    fn includes_that_go_in_circles_end() {
-        let conf = (
-            "etc/ld.so.conf",
-            "include /etc/ld.so.conf\ninclude /etc/../../etc/ld.so.*\n/opt/driver\n",
-        );
-        check(&[conf], &["/opt/driver"], "etc/ld.so.conf.d/00-nvcr-driver.conf", None);
     }
 }

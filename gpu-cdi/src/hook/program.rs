@@ -7,35 +7,57 @@ use std::{
     env,
     error::Error as _,
     ffi::OsString,
+    fs::File,
     io::{self, Write as _},
     process::ExitCode,
 };
 
+use object::read::ReadCache;
 use rustix::fs::Mode;
 
 use super::{Host, Report, Result, isolation, run};
+use crate::{elf, names};
 
 /// The hook program: [`run`] with the process's standard input, and what it reports on standard error.
 ///
 /// Empties the environment, and sets folder (`/`) and umask (`022`): none of the three may come from an image.
-/// Warnings are always told, notes if `NVIDIA_CTK_DEBUG` is `true` or `--debug` is given; `--quiet` silences both.
+/// Warnings are always told, notes if [`NVIDIA_CTK_DEBUG`](crate::names::DEBUG) is `true` or `--debug` is given; `--quiet`
+/// silences both.
 ///
-/// Returns 0 if the hook did its work, 1 if it failed and 2 for bad usage. Fails in a process with other threads.
+/// Warns if the program is not static. It is not refused: what the loader of a dynamic one obeys has been obeyed by then,
+/// and specs made by [`generate`](crate::generate()) give hooks an environment of their own.
+///
+/// Returns 0 if the hook did its work or is unknown, 1 if it failed and 2 for bad usage. Fails in a process with other
+/// threads.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<_> = args.into_iter().collect();
-    let debug = env::var_os("NVIDIA_CTK_DEBUG").is_some_and(|value| value == "true" || value == "1");
+    let debug = env::var_os(names::DEBUG).is_some_and(|value| value == "true" || value == "1");
     let level = Level::of(&args, debug);
-    if let Err(error) = isolation::check_single_thread() {
+    if let Err(error) = clear_environment() {
         return finish(Err(error), level);
     }
-    for (name, _) in env::vars_os() {
-        // SAFETY: there is no other thread, as checked above, that could read or change the environment meanwhile.
-        unsafe { env::remove_var(name) };
+    if level >= Level::Warning && is_dynamic() {
+        tell("warning: this program is not static: its loader obeys an environment that an image may have a say in");
     }
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
     let result = rustix::process::chdir("/").map_err(super::Error::io("go to `/`"));
     let result = result.and_then(|()| run(&Host::default(), args, io::stdin().lock()));
     finish(result, level)
+}
+
+/// Removes what is in the environment, whatever it looks like: entries need have neither a name nor a `=`.
+fn clear_environment() -> Result<()> {
+    isolation::check_single_thread()?;
+    // SAFETY: there is no other thread, as checked above, that could read or change the environment meanwhile.
+    match unsafe { libc::clearenv() } {
+        0 => Ok(()),
+        _ => Err(super::Error::io("empty the environment")(io::Error::last_os_error())),
+    }
+}
+
+/// Whether this program was started by a loader; where that cannot be seen, it is taken for static.
+fn is_dynamic() -> bool {
+    File::open("/proc/self/exe").is_ok_and(|file| elf::has_interpreter(&ReadCache::new(file)) == Ok(true))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,12 +86,12 @@ impl Level {
     }
 }
 
+fn tell(line: &str) {
+    // Nobody is left to tell if this fails.
+    let _ = writeln!(io::stderr().lock(), "gpu-cdi-hook: {line}");
+}
+
 fn finish(result: Result<Report>, level: Level) -> ExitCode {
-    let mut stderr = io::stderr().lock();
-    let mut tell = |line: &str| {
-        // Nobody is left to tell if this fails.
-        let _ = writeln!(stderr, "gpu-cdi-hook: {line}");
-    };
     match result {
         Ok(report) => {
             if level >= Level::Warning {

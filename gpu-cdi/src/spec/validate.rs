@@ -21,17 +21,24 @@ impl Spec {
     /// # Errors
     /// The first rule that is broken, with its place.
     pub fn validate(&self) -> Result<(), InvalidSpec> {
+        annotations("annotations", &self.annotations)?;
+        for (i, device) in self.devices.iter().enumerate() {
+            annotations(&format!("devices[{i}].annotations"), &device.annotations)?;
+        }
+        self.validate_as_library()
+    }
+
+    /// Checks what the CDI library checks of a file that it reads: all but annotations.
+    pub(crate) fn validate_as_library(&self) -> Result<(), InvalidSpec> {
         if self.devices.is_empty() {
             return invalid("devices", "is empty");
         }
-        annotations("annotations", &self.annotations)?;
         let mut names = BTreeSet::new();
         for (i, device) in self.devices.iter().enumerate() {
             let at = format!("devices[{i}]");
             if !names.insert(&device.name) {
                 return invalid(format!("{at}.name"), format!("`{}` is there twice", device.name));
             }
-            annotations(&format!("{at}.annotations"), &device.annotations)?;
             if device.container_edits.is_empty() {
                 return invalid(format!("{at}.containerEdits"), "is empty");
             }

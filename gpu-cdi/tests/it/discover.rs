@@ -1,6 +1,8 @@
 use std::{
+    ffi::OsStr,
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
 };
 
 use gpu_cdi::{DeviceRule, DiscoverConfig, DriverFiles, Error, FileProblem};
@@ -68,12 +70,33 @@ fn absolute_links_lead_to_the_place_beneath_the_root() {
 
 #[test]
 fn nothing_outside_the_root_is_found() {
-    let outside = minimal("lib");
-    let root = DriverRoot::empty();
-    symlink(outside.path("lib"), root.root().join("lib64")).unwrap();
-    root.link("usr/lib64", "../../../../../../../../../../lib");
-    root.link("usr/bin", "/../../../../../../usr/bin");
-    assert_eq!(root.discover().driver_version, None);
+    let outside = minimal("lib64");
+    outside.file("bin/nvidia-smi", b"");
+    assert_eq!(outside.discover().driver_version.as_deref(), Some("1.2.3"));
+    assert_eq!(outside.discover().binaries.len(), 1);
+    // Each of these leads a search to the driver outside that takes the root for a mere folder.
+    let absolute = outside.root();
+    let relative = Path::new("../../..").join(absolute.strip_prefix(std::env::temp_dir()).unwrap());
+    let relative_from_root = relative.strip_prefix("..").unwrap();
+    for (link, target) in [
+        ("lib64", absolute.join("lib64")),
+        ("lib64", relative_from_root.join("lib64")),
+        ("usr/lib64", absolute.join("lib64")),
+        ("usr/lib64", relative.join("lib64")),
+        ("bin", absolute.join("bin")),
+        ("bin", relative_from_root.join("bin")),
+        ("usr/bin", relative.join("bin")),
+        ("usr/lib64/libcuda.so.1.2.3", absolute.join("lib64/libcuda.so.1.2.3")),
+    ] {
+        let root = DriverRoot::empty();
+        root.link(link, target.to_str().unwrap());
+        // On the host the link does lead there.
+        assert!(root.path(link).exists(), "{link} -> {}", target.display());
+        let files = root.discover();
+        assert_eq!((files.driver_version, files.binaries), (None, Vec::new()), "{link}");
+        // Nor was it looked at and left out afterwards.
+        assert_eq!(files.problems, [], "{link}");
+    }
 }
 
 #[test]
@@ -184,6 +207,34 @@ fn a_value_that_was_stored_is_read_back_the_same() {
     let files = root.discover();
     let stored = serde_json::to_string(&files).unwrap();
     assert_eq!(serde_json::from_str::<DriverFiles>(&stored).unwrap(), files);
+}
+
+#[test]
+fn a_value_of_another_layout_is_refused() {
+    let mut stored = serde_json::to_value(DriverRoot::empty().discover()).unwrap();
+    for (version, expected) in [
+        (2, "schema_version 2 is not known: expected 1"),
+        (0, "schema_version 0 is"),
+    ] {
+        stored["schema_version"] = version.into();
+        let error = serde_json::from_value::<DriverFiles>(stored.clone()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn lists_of_folders_are_taken_as_the_environment_has_them() {
+    #[track_caller]
+    fn check(path: Option<&str>, data_dirs: Option<&str>, binaries: &[&str], data: &[&str]) {
+        let config = DiscoverConfig::new("/").with_search_paths(path.map(OsStr::new), data_dirs.map(OsStr::new));
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(config.binary_search_paths, paths(binaries));
+        assert_eq!(config.data_dirs, paths(data));
+    }
+    let default = ["/usr/local/share", "/usr/share"];
+    check(None, None, &[], &default);
+    check(Some("/a:b::/c"), Some("/d"), &["/a", "/c"], &["/d"]);
+    check(Some(""), Some("share:"), &[], &default);
 }
 
 #[test]

@@ -109,10 +109,11 @@ pub(crate) fn as_recorded(files: &mut DriverFiles, driver_root: &str, dev_root: 
             "/dev/nvidia-modeset" => (195, 254),
             "/dev/nvidia-uvm" => (uvm, 0),
             "/dev/nvidia-uvm-tools" => (uvm, 1),
-            path => (
-                195,
-                path.trim_start_matches("/dev/nvidia").parse().expect("a minor number"),
-            ),
+            path => {
+                let number = path.trim_start_matches(|c: char| !c.is_ascii_digit());
+                let major = if path.contains("nvidia-cap") { 241 } else { 195 };
+                (major, number.parse().expect("a minor number"))
+            }
         };
         node.number = Some(DeviceNumber { major, minor });
         node.mode = 0o666;

@@ -53,6 +53,23 @@ fn a_gpu_without_its_node_is_skipped_and_the_others_stay() {
 }
 
 #[test]
+fn a_display_gpu_is_skipped_and_the_others_stay() {
+    for name in ["DGX Display", "NVIDIA DGX Display"] {
+        let (mut inventory, files) = node();
+        name.clone_into(&mut inventory.gpus[0].name);
+        let generated = generate(&inventory, &files);
+        assert_eq!(names(&generated), ["1", GPUS[1].0, "all"]);
+        assert_eq!(
+            generated.skipped[0].to_string(),
+            format!("GPU 0 ({}) is a `{name}`, which is not for programs", GPUS[0].0)
+        );
+    }
+    let (mut inventory, files) = node();
+    "NVIDIA DGX Display Max".clone_into(&mut inventory.gpus[0].name);
+    assert_eq!(generate(&inventory, &files).skipped, []);
+}
+
+#[test]
 fn a_partitioned_gpu_is_skipped_and_the_others_stay() {
     let (mut inventory, files) = node();
     inventory.gpus[1].mig = Some(Mig {

@@ -1,9 +1,12 @@
 //! The crate from outside: driver roots that exist on disk, and records of the vendor's programs.
 
+mod cache;
+mod companions;
 mod discover;
 mod driver_root;
 mod elf;
 mod generate;
 mod hook;
+mod runtime;
 mod upstream;
 mod write;

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use gpu_cdi::{DriverFiles, Format, GenerateOptions, HookName, Kind, NameStrategy, Spec, gpu_core::Inventory};
+use gpu_cdi::{
+    DriverFiles, Format, GenerateOptions, HookName, Kind, NameStrategy, PathSide, Spec, gpu_core::Inventory,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -68,11 +70,16 @@ fn check(case: &str, inventory: &Inventory, options: &GenerateOptions) {
 fn check_with(case: &str, inventory: &Inventory, files: &DriverFiles, options: &GenerateOptions) {
     let generated = gpu_cdi::generate(inventory, files, options).unwrap_or_else(|error| panic!("{case}: {error}"));
     assert_eq!(generated.skipped, [], "{case}");
+    check_spec(case, &generated.spec);
+}
+
+#[track_caller]
+fn check_spec(case: &str, ours: &Spec) {
     let text = |spec: &Spec| serde_json::to_string_pretty(spec).expect("JSON");
     assert!(
-        generated.spec == spec(case),
+        *ours == spec(case),
         "{case}:\n{}",
-        first_difference(&text(&generated.spec), &text(&spec(case)))
+        first_difference(&text(ours), &text(&spec(case)))
     );
 }
 
@@ -180,6 +187,71 @@ fn a_real_h200_whose_driver_only_the_loaders_cache_knows_is_as_recorded() {
     check_with("real-h200", &inventory, &files, &GenerateOptions::default());
 }
 
+#[test]
+fn a_real_h200_to_manage_is_as_recorded() {
+    let root = DriverRoot::from_listing(DRIVER_ROOT_H200, 1);
+    fs::remove_file(root.path("dev/nvidia-modeset")).expect("a node");
+    for name in [
+        "nvidia-caps/nvidia-cap1",
+        "nvidia-caps/nvidia-cap2",
+        "nvidia-nvlink",
+        "nvidia-fs0",
+    ] {
+        root.file(&format!("dev/{name}"), b"");
+    }
+    root.file("etc/ld.so.cache", &loader_cache(&root));
+    root.sys_file(
+        "sys/module/firmware_class/parameters/path",
+        b"/usr/local/nvidia/firmware\n",
+    );
+    let mut config = root.config();
+    config.binary_search_paths = vec!["/usr/local/nvidia/bin".into()];
+    let mut files = DriverFiles::discover(&config).expect("a driver root");
+    files.device_nodes.retain(|node| node.path != "/dev/nvidia-nvlink");
+    as_recorded(&mut files, "/", "/", 238);
+    for (path, mode) in [
+        ("/dev/nvidia-caps/nvidia-cap1", 256),
+        ("/dev/nvidia-caps/nvidia-cap2", 292),
+    ] {
+        let mut nodes = files.device_nodes.iter_mut();
+        nodes.find(|node| node.path == path).expect("a capability").mode = mode;
+    }
+    let spec = gpu_cdi::generate_management(&files, &GenerateOptions::default()).expect("a spec");
+    check_spec("real-h200-management", &spec);
+}
+
+#[test]
+fn a_node_to_manage_is_as_recorded() {
+    let one = profile("a100", 1);
+    let spec = gpu_cdi::generate_management(&files(&one, "/driver-root"), &GenerateOptions::default());
+    check_spec("a100-1gpu-mode-management", &spec.expect("a spec"));
+}
+
+#[test]
+fn imex_channels_are_as_recorded() {
+    let root = DriverRoot::empty();
+    for channel in 0..4 {
+        root.file(&format!("dev/nvidia-caps-imex-channels/channel{channel}"), b"");
+    }
+    let mut files = root.discover();
+    (files.driver_root, files.dev_root) = ("/driver-root".to_owned(), "/driver-root".to_owned());
+    let options = GenerateOptions::default();
+    let all = gpu_cdi::generate_imex(&files, &[], &options).expect("a spec");
+    check_spec("gb200-4gpu-mode-imex", &all);
+    let some = ["3", "channel0"].map(|channel| channel.parse().expect("a channel"));
+    let some = gpu_cdi::generate_imex(&files, &some, &options).expect("a spec");
+    check_spec("gb200-4gpu-mode-imex-0", &some);
+}
+
+#[test]
+fn a_moved_driver_root_is_as_recorded() {
+    let one = profile("a100", 1);
+    let generated = gpu_cdi::generate(&one, &files(&one, "/driver-root"), &GenerateOptions::default());
+    let mut spec = generated.expect("a spec").spec;
+    spec.transform_root("/driver-root", "/run/nvidia/driver", PathSide::Host);
+    check_spec("cdi-transform-root", &spec);
+}
+
 /// A loader cache as `ldconfig` writes it for that machine: the SONAMEs of the driver's folder.
 fn loader_cache(root: &DriverRoot) -> Vec<u8> {
     let dir = "/usr/local/nvidia/lib64";
@@ -193,7 +265,7 @@ fn loader_cache(root: &DriverRoot) -> Vec<u8> {
     for name in &names {
         let path = u32::try_from(start + strings.len()).expect("a small cache");
         let key = path + u32::try_from(dir.len()).expect("a short name") + 1;
-        for value in [0x0301, key, path, 0, 0, 0] {
+        for value in [0x0303, key, path, 0, 0, 0] {
             table.extend(u32::to_ne_bytes(value));
         }
         strings.extend(format!("{dir}/{name}\0").into_bytes());

@@ -1,4 +1,8 @@
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
 
 use expect_test::expect;
 use gpu_cdi::{Error, Format, Spec};
@@ -76,6 +80,38 @@ fn a_failure_leaves_the_old_file_and_no_other() {
     fs::write(dir.path().join("file"), "").unwrap();
     let error = spec("0").write(&dir.path().join("file/nvidia.json")).unwrap_err();
     assert!(matches!(error, Error::CreateDir { .. }));
+}
+
+#[test]
+fn a_folder_that_others_may_change_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let owner = fs::metadata(dir.path()).unwrap().uid();
+    for mode in [0o777, 0o775, 0o757, 0o1777] {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let error = spec("0").write(&dir.path().join("nvidia.json")).unwrap_err();
+        let expected = format!(
+            "the CDI folder `{}` can be changed by others: it belongs to user {owner} and has mode {mode:04o}",
+            dir.path().display()
+        );
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(entries(dir.path()), [""; 0]);
+    }
+    for mode in [0o755, 0o700] {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+        spec("0").write(&dir.path().join("nvidia.json")).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_folder_of_another_user_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let cdi = dir.path().join("cdi");
+    fs::create_dir(&cdi).unwrap();
+    std::os::unix::fs::chown(&cdi, Some(12345), None).unwrap();
+    let error = spec("0").write(&cdi.join("nvidia.json")).unwrap_err();
+    assert!(matches!(error, Error::UnsafeDir { owner: 12345, .. }), "{error}");
+    assert_eq!(entries(&cdi), [""; 0]);
 }
 
 #[test]

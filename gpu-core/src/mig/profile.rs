@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// # Ok::<(), gpu_core::ParseMigProfileError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct MigProfile {
     gpu_slices: u32,

@@ -1,4 +1,5 @@
 use std::{
+    io,
     ops::ControlFlow,
     sync::{
         Arc,
@@ -44,19 +45,23 @@ pub enum HealthEventKind {
     SingleBitEcc,
     /// A memory error could not be corrected.
     DoubleBitEcc,
+    /// GPU instances or compute instances were made or destroyed, or the MIG mode changed.
+    MigConfigChanged,
 }
 
 impl HealthEventKind {
     const SINGLE_BIT_ECC: u64 = 1; // nvmlEventTypeSingleBitEccError
     const DOUBLE_BIT_ECC: u64 = 2; // nvmlEventTypeDoubleBitEccError
     const XID: u64 = 8; // nvmlEventTypeXidCriticalError
-    const ALL: u64 = Self::SINGLE_BIT_ECC | Self::DOUBLE_BIT_ECC | Self::XID;
+    const MIG_CONFIG: u64 = 0x100; // nvmlEventMigConfigChange
+    const ALL: u64 = Self::SINGLE_BIT_ECC | Self::DOUBLE_BIT_ECC | Self::XID | Self::MIG_CONFIG;
 
     fn from_nvml(kind: u64, data: u64) -> Option<Self> {
         match kind {
             Self::SINGLE_BIT_ECC => Some(Self::SingleBitEcc),
             Self::DOUBLE_BIT_ECC => Some(Self::DoubleBitEcc),
             Self::XID => Some(Self::Xid(data)),
+            Self::MIG_CONFIG => Some(Self::MigConfigChanged),
             _ => None,
         }
     }
@@ -68,7 +73,10 @@ impl HealthEventKind {
 pub enum Watched {
     /// An event.
     Event(HealthEvent),
-    /// NVML could not wait, as when a GPU has fallen off the bus. The watch goes on after a pause.
+    /// A GPU fell off the bus, or needs a reset: the wait failed, and the GPU answers so when it is asked. It is watched no more;
+    /// the others are.
+    Lost(GpuUuid),
+    /// NVML could not wait for a reason that no GPU explains. The watch goes on after a pause.
     Interrupted(Error),
 }
 
@@ -113,7 +121,7 @@ impl HealthWatch {
                     Ok((registered, problems)) => {
                         // Nobody waits for the answer any more if the caller's thread is gone: then there is nothing to do.
                         if ready.send(Ok(problems)).is_ok() {
-                            registered.watch(&stop, &gate);
+                            registered.watch(&library, &stop, &gate);
                         }
                     }
                     Err(error) => drop(ready.send(Err(error))),
@@ -128,7 +136,9 @@ impl HealthWatch {
                     elapsed: limit,
                 });
             }
-            Err(mpsc::RecvTimeoutError::Disconnected) => Vec::new(),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(Error::Thread(io::Error::other("it ended before it could answer")));
+            }
         };
         Ok(Self {
             stop,
@@ -209,32 +219,64 @@ impl<'nvml> Registered<'nvml> {
         Ok(())
     }
 
-    fn watch(&self, stop: &AtomicBool, gate: &Gate<Watched>) {
+    fn watch(mut self, library: &'nvml Library, stop: &AtomicBool, gate: &Gate<Watched>) {
         let mut pause = FIRST_PAUSE;
         while !stop.load(Relaxed) {
-            let watched = match self.set.wait(WAIT_MS) {
-                Ok(event) => match self.interpret(event) {
-                    Some(event) => Watched::Event(event),
-                    None => continue,
-                },
+            let flow = match self.set.wait(WAIT_MS) {
+                Ok(event) => {
+                    pause = FIRST_PAUSE;
+                    self.interpret(event)
+                        .map_or(ControlFlow::Continue(()), |event| gate.deliver(Watched::Event(event)))
+                }
                 Err(NvmlError::Timeout) => {
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                Err(source) => Watched::Interrupted(Error::Call {
-                    call: "nvmlEventSetWait_v2",
-                    source,
-                }),
+                Err(source) => {
+                    let lost = self.take_lost(library);
+                    let flow = if lost.is_empty() {
+                        let call = "nvmlEventSetWait_v2";
+                        gate.deliver(Watched::Interrupted(Error::Call { call, source }))
+                    } else {
+                        lost.into_iter().try_for_each(|gpu| gate.deliver(Watched::Lost(gpu)))
+                    };
+                    if flow.is_continue() && !stop.load(Relaxed) {
+                        thread::park_timeout(pause);
+                        pause = LONGEST_PAUSE.min(pause * 2);
+                    }
+                    flow
+                }
             };
-            let interrupted = matches!(watched, Watched::Interrupted(_));
-            if gate.deliver(watched).is_break() {
+            if flow.is_break() {
                 return;
             }
-            if interrupted && !stop.load(Relaxed) {
-                thread::park_timeout(pause);
-                pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
+    /// The GPUs that say they are lost. The others go on in a new event set: one that holds a lost GPU may fail at every wait.
+    fn take_lost(&mut self, library: &'nvml Library) -> Vec<GpuUuid> {
+        let is_lost = |uuid: &GpuUuid| {
+            let answer = library
+                .nvml
+                .device_by_uuid(uuid.as_str())
+                .and_then(|gpu| gpu.minor_number());
+            matches!(
+                answer,
+                Err(NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound)
+            )
+        };
+        let (lost, left): (Vec<_>, Vec<_>) = self.gpus.iter().map(|(_, uuid)| uuid.clone()).partition(is_lost);
+        if lost.is_empty() {
+            return lost;
+        }
+        if let Ok(set) = raw::EventSet::new(&library.nvml) {
+            *self = Self { set, gpus: Vec::new() };
+            for uuid in &left {
+                // One that cannot be watched any more shows at the next interruption, or has no events to show.
+                let _ = self.add(library, uuid);
             }
         }
+        lost
     }
 
     /// `None` for an event that was not asked for.

@@ -1,7 +1,7 @@
 use std::{
     fmt,
     fs::File,
-    io,
+    io, mem,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -110,7 +110,21 @@ fn resolve_beneath(root: &Path, path: &Path) -> Result<Option<PathBuf>> {
             .map(Some)
             .map_err(error),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+        // Linux before 5.6, or a filter that does not know the call; and a root in which things are being renamed.
+        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM | rustix::io::Errno::AGAIN) => {
+            canonical_beneath(root, path).map_err(error)
+        }
         Err(errno) => Err(error(errno.into())),
+    }
+}
+
+/// The same without the kernel's help: absolute links are then not followed beneath the root, and what leads out of it is refused.
+fn canonical_beneath(root: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+    match root.join(path).canonicalize() {
+        Ok(real) if real.starts_with(root.canonicalize()?) => Ok(Some(real)),
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -142,6 +156,14 @@ impl Library {
         let path = search.find()?;
         check_whole(&path)?;
         match Nvml::builder().lib_path(path.as_os_str()).init() {
+            // `Nvml` calls this one when it is dropped, and panics if it is not there: then it is never dropped.
+            Ok(nvml) if nvml.lib().nvmlShutdown.is_err() => {
+                mem::forget(nvml);
+                Err(Error::MissingSymbol {
+                    path,
+                    symbol: "nvmlShutdown",
+                })
+            }
             Ok(nvml) => Ok(Self {
                 nvml: Arc::new(nvml),
                 path,
@@ -182,10 +204,18 @@ impl Library {
 
 /// The loader maps a library as its headers say, and the kernel kills a process that reads past the end of the file.
 ///
-/// A file that cannot be looked at, or is no ELF file, is left to the loader, which has words for that.
+/// A file that cannot be looked at, or is no ELF file, is left to the loader, which has words for that; so is a bare name, which
+/// only the loader can find.
 fn check_whole(path: &Path) -> Result<()> {
+    if path.components().count() == 1 {
+        return Ok(());
+    }
+    let Ok(metadata) = path.metadata() else { return Ok(()) };
+    if !metadata.is_file() {
+        return Ok(());
+    }
     let Ok(file) = File::open(path) else { return Ok(()) };
-    let size = file.metadata().map_or(0, |metadata| metadata.len());
+    let size = metadata.len();
     let reader = ReadCache::new(file);
     let Ok(header) = FileHeader64::<Endianness>::parse(&reader) else {
         return Ok(());
@@ -217,7 +247,7 @@ fn open_error(search: &LibrarySearch, path: PathBuf, source: NvmlError) -> Error
     match source {
         // The loader has one error for "no such file" and "cannot be loaded"; a bare name that it cannot find is the former.
         NvmlError::LibloadingError(ref error)
-            if path.components().count() == 1 && causes(error).contains("No such file") =>
+            if path.components().count() == 1 && causes(error).contains(&absent(&path)) =>
         {
             let tried = if search.library.is_some() {
                 vec![path]
@@ -235,6 +265,11 @@ fn open_error(search: &LibrarySearch, path: PathBuf, source: NvmlError) -> Error
         NvmlError::LibRmVersionMismatch => Error::VersionMismatch { library: path },
         source => Error::Init { library: path, source },
     }
+}
+
+/// How glibc's loader says that it does not find a library, and not one that this needs.
+fn absent(path: &Path) -> String {
+    format!("{}: cannot open shared object file: No such file", path.display())
 }
 
 /// An error and its sources in one line.

@@ -21,6 +21,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, 
 
 pub(super) mod fabric;
 pub(super) mod mig;
+pub(super) mod process;
 
 /// The version that a struct carries in its first field: its size, and a number in the upper byte.
 fn version_of<T>(number: u32) -> c_uint {
@@ -38,6 +39,33 @@ fn is_other_version(error: &NvmlError) -> bool {
             | NvmlError::FunctionNotFound
             | NvmlError::FailedToLoadSymbol(_)
     )
+}
+
+/// NVML's way to give a list: count, then fill; again if it grew in between.
+fn listed<T: Clone>(
+    empty: T,
+    count: impl Fn(&mut c_uint) -> Result<(), NvmlError>,
+    fill: impl Fn(&mut [T], &mut c_uint) -> Result<(), NvmlError>,
+) -> Result<Vec<T>, NvmlError> {
+    const ATTEMPTS: u32 = 5;
+    for _ in 0..ATTEMPTS {
+        let mut number = 0;
+        match count(&mut number) {
+            Ok(()) if number == 0 => return Ok(Vec::new()),
+            Ok(()) | Err(NvmlError::InsufficientSize(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let mut array = vec![empty.clone(); number as usize];
+        match fill(&mut array, &mut number) {
+            Ok(()) => {
+                array.truncate(number as usize);
+                return Ok(array);
+            }
+            Err(NvmlError::InsufficientSize(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(NvmlError::InsufficientSize(None))
 }
 
 /// What a field of characters holds up to its NUL, or whole.

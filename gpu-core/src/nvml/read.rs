@@ -14,6 +14,7 @@ use crate::{CudaVersion, Driver, Error, Gpu, GpuPair, Inventory, Problem, Proble
 mod gpu;
 mod link;
 mod mig;
+mod usage;
 
 use self::gpu::Reader;
 
@@ -55,6 +56,13 @@ impl Library {
             topology,
             problems,
         })
+    }
+
+    /// How many GPUs there are, lost ones included.
+    pub(super) fn count(&self) -> Result<u32> {
+        let call = "nvmlDeviceGetCount_v2";
+        self.guarded(None, move |nvml, progress| progress.call(call, || nvml.device_count()))?
+            .map_err(|source| Error::Call { call, source })
     }
 
     /// Does work about the whole node where it cannot hang this thread.
@@ -126,23 +134,25 @@ impl Part {
 
 fn read(nvml: &Nvml, progress: &Progress, host_root: &Path, index: u32, others: &[(u32, raw::Handle)]) -> Part {
     let mut reader = Reader::new(index, progress);
-    let mut pairs = Vec::new();
-    let answer = reader.gpu(nvml, host_root).and_then(|(gpu, device)| {
-        for (other, handle) in others {
-            pairs.push(reader.pair(*other, &handle.device(nvml), &device)?);
+    match reader.gpu(nvml, host_root) {
+        Ok((gpu, device)) => {
+            let pair = |(other, handle): &(u32, raw::Handle)| reader.pair(*other, &handle.device(nvml), &device);
+            let pairs = others.iter().map(pair).collect();
+            Part {
+                gpu: Some((gpu, raw::Handle::of(&device))),
+                pairs,
+                problems: reader.problems,
+            }
         }
-        Ok((gpu, raw::Handle::of(&device)))
-    });
-    let mut problems = reader.problems;
-    let gpu = match answer {
-        Ok(gpu) => Some(gpu),
         Err(problem) => {
-            pairs.clear();
-            problems.push(problem);
-            None
+            reader.problems.push(problem);
+            Part {
+                gpu: None,
+                pairs: Vec::new(),
+                problems: reader.problems,
+            }
         }
-    };
-    Part { gpu, pairs, problems }
+    }
 }
 
 fn node(nvml: &Nvml, progress: &Progress) -> Result<(Driver, u32)> {

@@ -12,7 +12,7 @@ use std::{
 use nvml_wrapper::{Nvml, error::NvmlError};
 
 use super::{HealthEvent, HealthWatch, Library, Watched, gate::Gate, guard::Progress};
-use crate::{Change, Error, Inventory, Result};
+use crate::{Change, Error, Gpu, Inventory, MigUuid, Result};
 
 /// How a [`Watcher`] looks at its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,6 @@ impl Watcher {
             library,
             config,
             inventory,
-            glances: Vec::new(),
             health: None,
             commands: commands.clone(),
             gate: Arc::clone(&gate),
@@ -128,9 +127,8 @@ impl Drop for Watcher {
 struct Watch {
     library: Arc<Library>,
     config: WatchConfig,
+    /// The last reading.
     inventory: Inventory,
-    /// What the last look at each GPU saw.
-    glances: Vec<Glance>,
     health: Option<HealthWatch>,
     commands: Sender<Message>,
     gate: Arc<Gate<NodeEvent>>,
@@ -161,6 +159,8 @@ impl Watch {
                     }
                     true
                 }
+                // The reading says so of the GPU, and what else is different.
+                Ok(Message::Health(Watched::Lost(_))) => true,
                 Err(RecvTimeoutError::Timeout) => refreshed.elapsed() >= self.config.refresh || self.looks_different(),
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             };
@@ -169,8 +169,6 @@ impl Watch {
 
     /// Reads everything and delivers what is different.
     fn read(&mut self) -> ControlFlow<()> {
-        // Before the reading, so that what happens during it is seen at the next look.
-        self.glances = self.look();
         let later = match self.library.inventory(&self.config.host_root) {
             Ok(later) => later,
             Err(error) => return self.gate.deliver(NodeEvent::Interrupted(error)),
@@ -204,44 +202,42 @@ impl Watch {
         Ok(())
     }
 
+    /// Whether the GPUs and MIG devices that there are, in a handful of calls for each, are other ones than the last reading
+    /// has. It is compared with the reading and not with an earlier look, so that what comes and goes cannot slip between.
     fn looks_different(&self) -> bool {
-        self.look() != self.glances
-    }
-
-    /// Which GPUs and MIG devices there are, in a handful of calls for each.
-    fn look(&self) -> Vec<Glance> {
-        let count = match self.library.count() {
-            Ok(count) => count,
-            Err(error) => return vec![Glance::Unknown(error.to_string())],
-        };
-        (0..count)
-            .map(|index| {
-                let glance = move |nvml: &Nvml, progress: &Progress| glance(nvml, progress, index);
-                match self.library.guarded_gpu(index, glance) {
-                    Ok(Ok(glance)) => glance,
-                    Ok(Err(error)) => Glance::Unknown(error.to_string()),
-                    // Not its message, which says for how long.
-                    Err(problem) => Glance::Unknown(problem.call),
-                }
-            })
-            .collect()
+        let Ok(count) = self.library.count() else { return true };
+        let found = (0..count).filter_map(|index| {
+            let glance = move |nvml: &Nvml, progress: &Progress| glance(nvml, progress, index);
+            self.library.guarded_gpu(index, glance).ok()?.ok()
+        });
+        !found.eq(self.inventory.gpus.iter().map(Glance::of))
     }
 }
 
 /// What tells, without reading everything, whether a GPU is another or divided otherwise.
 #[derive(Debug, PartialEq, Eq)]
-enum Glance {
-    Gpu {
-        uuid: String,
-        /// The mode in force and the one to come; `None` where there is none.
-        mig_mode: Option<(u32, u32)>,
-        /// The UUIDs of the MIG devices, by slot.
-        mig_devices: Vec<(u32, String)>,
-    },
-    Unknown(String),
+struct Glance {
+    uuid: String,
+    /// The mode in force and the one to come; `None` where there is none.
+    mig_mode: Option<(bool, bool)>,
+    /// The UUIDs of the MIG devices, by slot.
+    mig_devices: Vec<(u32, MigUuid)>,
 }
 
+impl Glance {
+    fn of(gpu: &Gpu) -> Self {
+        let devices = gpu.mig.iter().flat_map(|mig| &mig.devices);
+        Self {
+            uuid: gpu.uuid.to_string(),
+            mig_mode: gpu.mig.as_ref().map(|mig| (mig.enabled, mig.pending_enabled)),
+            mig_devices: devices.map(|device| (device.index, device.uuid.clone())).collect(),
+        }
+    }
+}
+
+/// An error for a GPU that a reading would not have either.
 fn glance(nvml: &Nvml, progress: &Progress, index: u32) -> Result<Glance, NvmlError> {
+    const ENABLED: u32 = 1; // NVML_DEVICE_MIG_ENABLE
     let device = progress.call("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(index))?;
     let uuid = progress.call("nvmlDeviceGetUUID", || device.uuid())?;
     let mode = match progress.call("nvmlDeviceGetMigMode", || device.mig_mode()) {
@@ -249,7 +245,7 @@ fn glance(nvml: &Nvml, progress: &Progress, index: u32) -> Result<Glance, NvmlEr
         mode => mode.ok(),
     };
     let mut mig_devices = Vec::new();
-    if mode.as_ref().is_some_and(|mode| mode.current != 0) {
+    if mode.as_ref().is_some_and(|mode| mode.current == ENABLED) {
         let slots = progress.call("nvmlDeviceGetMaxMigDeviceCount", || device.mig_device_count());
         for slot in 0..slots.unwrap_or_default() {
             let found = progress.call("nvmlDeviceGetMigDeviceHandleByIndex", || {
@@ -257,21 +253,14 @@ fn glance(nvml: &Nvml, progress: &Progress, index: u32) -> Result<Glance, NvmlEr
             });
             let Ok(found) = found else { continue };
             let uuid = progress.call("nvmlDeviceGetUUID", || found.uuid());
-            mig_devices.push((slot, uuid.unwrap_or_default()));
+            if let Some(uuid) = uuid.ok().and_then(|uuid| uuid.parse().ok()) {
+                mig_devices.push((slot, uuid));
+            }
         }
     }
-    Ok(Glance::Gpu {
+    Ok(Glance {
         uuid,
-        mig_mode: mode.map(|mode| (mode.current, mode.pending)),
+        mig_mode: mode.map(|mode| (mode.current == ENABLED, mode.pending == ENABLED)),
         mig_devices,
     })
-}
-
-impl Library {
-    /// How many GPUs there are, lost ones included.
-    fn count(&self) -> Result<u32> {
-        let call = "nvmlDeviceGetCount_v2";
-        self.guarded(None, move |nvml, progress| progress.call(call, || nvml.device_count()))?
-            .map_err(|source| Error::Call { call, source })
-    }
 }

@@ -7,8 +7,11 @@ use gpu_sim::{Node, NodeSpec};
 use tempfile::TempDir;
 
 mod broken;
+mod control;
 mod health;
+mod mig;
 mod reading;
+mod usage;
 mod watcher;
 
 /// A simulated node in a folder that goes with it.

@@ -83,15 +83,19 @@ fn failed(method: &str, reason: String) -> Error {
     }
 }
 
+/// A program of the host, run in the host's root.
+pub(super) fn on_host(root: &Path, program: &Path) -> Command {
+    if root == Path::new("/") {
+        return Command::new(program);
+    }
+    let mut command = Command::new("chroot");
+    command.arg(root).arg(program);
+    command
+}
+
 /// Runs the host's systemctl; its last words if it fails.
 fn systemctl(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let mut command = if root == Path::new("/") {
-        Command::new("systemctl")
-    } else {
-        let mut command = Command::new("chroot");
-        command.arg(root).arg("systemctl");
-        command
-    };
+    let mut command = on_host(root, Path::new("systemctl"));
     let output = command.args(arguments).output().map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(());
@@ -105,7 +109,7 @@ fn systemctl(root: &Path, arguments: &[&str]) -> Result<(), String> {
 }
 
 /// The process that listens on a socket; `None` if it is in a process namespace that is not visible from here.
-fn peer(root: &Path, socket: &Path) -> Result<Option<Pid>, String> {
+pub(super) fn peer(root: &Path, socket: &Path) -> Result<Option<Pid>, String> {
     let path = resolve(root, socket).map_err(|error| error.to_string())?;
     let stream = UnixStream::connect(path).map_err(|error| error.to_string())?;
     let credentials = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| error.to_string())?;

@@ -505,3 +505,24 @@ fn a_byte_order_mark_is_for_containerd_1_only() {
     refuse(&files, "2.3", Placement::Auto, &nvidia(), expected);
     assert!(configure(&files, Some(daemon("1.6")), Placement::Auto, &nvidia(), None).is_ok());
 }
+
+#[test]
+fn the_programs_of_the_nodes_own_runtimes_are_found() {
+    let main = r#"
+        version = 3
+        [plugins."io.containerd.cri.v1.runtime".containerd]
+        default_runtime_name = "kata"
+        [plugins."io.containerd.cri.v1.runtime".containerd.runtimes]
+        kata = { options = { BinaryName = "/opt/kata" } }
+        runc = { options = { BinaryName = "/opt/runc" } }
+        nvidia = { options = { BinaryName = "/x/nvidia-container-runtime" } }
+    "#;
+    let files = Files {
+        main: Snapshot::new("/etc/containerd/config.toml", main),
+        drop_in: Snapshot::absent("/etc/containerd/conf.d/99-nvidia.toml"),
+        imported: vec![],
+        other: vec![],
+    };
+    let found = low_level_runtimes(&files, None, &Settings::vendor("/x", "nvidia", true)).unwrap();
+    assert_eq!(found, ["/opt/kata", "/opt/runc", "runc", "crun"]);
+}

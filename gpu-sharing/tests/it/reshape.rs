@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use gpu_sharing::mig::{Catalogue, Fleet, Geometry, GpuState, Held, Mode, PlanError, Wanted, reshape};
+use gpu_sharing::mig::{Catalogue, Fleet, Geometry, GpuState, Held, Mode, PlanError, Wanted, plan, reshape};
 
 fn gpu(name: &str, board: &str, mode: Mode, instances: &[(&str, u8, bool)]) -> GpuState {
     let board = Arc::clone(Catalogue::builtin().board(board).expect("built in"));
@@ -130,5 +130,65 @@ fn a_plan_is_refused_once_an_instance_it_destroys_is_in_use() {
     assert_eq!(
         stale.to_string(),
         "the plan is out of date for GPU `gpu-0`: `2g.12gb@0` is in use"
+    );
+}
+
+#[test]
+fn a_gpu_that_is_not_available_is_neither_looked_at_nor_changed() {
+    let mut broken = gpu("gpu-0", "A30-24GB", Mode::Unavailable, &[]);
+    broken.instances = gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("7g.80gb", 0, false)]).instances;
+    let fleet =
+        Fleet::new([broken, gpu("gpu-1", "A30-24GB", Mode::Enabled, &[])]).expect("its instances do not matter");
+    let demand = |n| [("4g.24gb".parse().expect("a profile"), n)].into_iter().collect();
+    let made = plan(&fleet, &demand(1)).expect("the other one has room");
+    assert_eq!(
+        made.changes
+            .iter()
+            .map(|change| change.gpu.as_str())
+            .collect::<Vec<_>>(),
+        ["gpu-1"]
+    );
+    assert_eq!(
+        plan(&fleet, &demand(2)).expect_err("one is not available").to_string(),
+        "1 of 2 × `4g.24gb` do not fit on 2 GPUs: 1 free block of 4 slots is short"
+    );
+    let unavailable = reshape(&fleet, &wanted("gpu-0", &[("4g.24gb", 1)])).expect_err("it may not be changed");
+    assert_eq!(unavailable.to_string(), "GPU `gpu-0` is not available for MIG");
+    assert_eq!(
+        reshape(&fleet, &wanted("gpu-7", &[])).expect_err("unknown").to_string(),
+        "there is no GPU `gpu-7`"
+    );
+}
+
+#[test]
+fn impossible_states_are_refused_with_the_gpu() {
+    let mut twice = gpu("gpu-0", "A30-24GB", Mode::Enabled, &[("2g.12gb", 0, false)]);
+    twice.instances.push(twice.instances[0].clone());
+    let refused = |gpus: Vec<GpuState>| Fleet::new(gpus).expect_err("impossible");
+    assert_eq!(
+        refused(vec![twice.clone()]).to_string(),
+        "the instances of GPU `gpu-0` are not possible"
+    );
+    assert_eq!(refused(vec![twice.clone()]).gpu(), "gpu-0");
+    twice.instances.clear();
+    assert_eq!(
+        refused(vec![twice.clone(), twice]).to_string(),
+        "GPU `gpu-0` is listed twice"
+    );
+    let mut off = gpu("gpu-0", "A30-24GB", Mode::Enabled, &[("2g.12gb", 0, false)]);
+    off.mode = Mode::Disabled;
+    assert_eq!(
+        refused(vec![off]).to_string(),
+        "GPU `gpu-0` has instances although its MIG mode is off"
+    );
+}
+
+#[test]
+fn compute_instances_are_refused_with_the_gpu_instance_to_ask_for() {
+    let fleet = Fleet::new([gpu("gpu-0", "H100-80GB", Mode::Enabled, &[])]).expect("empty");
+    let demand = [("1c.2g.20gb".parse().expect("a profile"), 1)].into_iter().collect();
+    assert_eq!(
+        plan(&fleet, &demand).expect_err("not a GPU instance").to_string(),
+        "`1c.2g.20gb` is a compute instance; plan its GPU instance `2g.20gb`"
     );
 }

@@ -46,6 +46,7 @@ pub(crate) enum Refusal {
     NotSupported = 3,
     NotFound = 6,
     InUse = 19,
+    InsufficientMemory = 20,
     InsufficientResources = 23,
 }
 

@@ -169,7 +169,7 @@ impl From<Error> for Failure {
     }
 }
 
-fn refused(what: String, refusal: Refusal) -> Error {
+pub(super) fn refused(what: String, refusal: Refusal) -> Error {
     let reason: &CStr = nvml::error_text(refusal.code());
     Error::Refused {
         what,

@@ -23,8 +23,10 @@ impl Code {
     pub(super) const INSUFFICIENT_SIZE: Self = Self(7);
     pub(super) const DRIVER_NOT_LOADED: Self = Self(9);
     pub(super) const TIMEOUT: Self = Self(10);
+    pub(super) const LIBRARY_NOT_FOUND: Self = Self(12);
     pub(super) const FUNCTION_NOT_FOUND: Self = Self(13);
     pub(super) const GPU_IS_LOST: Self = Self(15);
+    pub(super) const LIB_RM_VERSION_MISMATCH: Self = Self(18);
     pub(super) const ARGUMENT_VERSION_MISMATCH: Self = Self(25);
     pub(super) const UNKNOWN: Self = Self(999);
 }

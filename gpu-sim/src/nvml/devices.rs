@@ -5,9 +5,9 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
 
 use super::{
-    abi::{Handle, Out, Text, put},
-    code::{Answer, Code},
-    session::{Gpu, MigDevice, Session, answer},
+    abi::{Out, Text, put},
+    code::{Answer, Code, number},
+    session::{Gpu, MigDevice, Session, Target, answer, reach},
 };
 use crate::PciAddress;
 
@@ -25,6 +25,15 @@ extern "C" fn nvmlDeviceGetCount_v2(device_count: Out<'_, c_uint>) -> nvmlReturn
     count(device_count)
 }
 
+/// Answers when the GPU that is meant does; finding it needs nothing of it.
+fn found(
+    find: impl Fn(&Session) -> Answer<Option<&Gpu>>,
+    answer: impl FnOnce(&Session, Option<&Gpu>) -> Answer,
+) -> nvmlReturn_t {
+    let slot = |session: &Session| find(session).ok().flatten().map(|gpu| gpu.slot);
+    number(reach(slot, |session| answer(session, find(session)?)))
+}
+
 /// Hands out a GPU's handle; a lost GPU has none.
 fn hand_out(session: &Session, gpu: Option<&Gpu>, absent: Code, device: Out<'_, nvmlDevice_t>) -> Answer {
     let device = device.ok_or(Code::INVALID_ARGUMENT)?;
@@ -34,10 +43,10 @@ fn hand_out(session: &Session, gpu: Option<&Gpu>, absent: Code, device: Out<'_, 
 }
 
 fn by_index(index: c_uint, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
-    answer(|session| {
-        let gpu = session.gpus.iter().find(|gpu| gpu.index == index);
-        hand_out(session, gpu, Code::INVALID_ARGUMENT, device)
-    })
+    found(
+        |session| Ok(session.gpus.iter().find(|gpu| gpu.index == index)),
+        |session, gpu| hand_out(session, gpu, Code::INVALID_ARGUMENT, device),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -54,18 +63,26 @@ extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<'_, nvmlD
 /// by the older form `MIG-<GPU's UUID>/<GPU instance>/<compute instance>`.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByUUID(uuid: Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
-    answer(|session| {
-        let uuid = uuid.read()?;
-        if uuid.starts_with("MIG-") {
+    number(reach(
+        |session| named(session, &uuid).map(|target| target.whole().slot),
+        |session| {
+            uuid.read()?;
             let out = device.ok_or(Code::INVALID_ARGUMENT)?;
-            let found = mig_device(session, uuid).ok_or(Code::NOT_FOUND)?;
-            session.check(found.gpu)?;
-            return put(Some(out), Handle::of_mig(found.place()).raw());
-        }
-        let bare = |uuid: &str| uuid.strip_prefix("GPU-").unwrap_or(uuid).to_owned();
-        let gpu = session.gpus.iter().find(|gpu| bare(&gpu.entry.uuid) == bare(uuid));
-        hand_out(session, gpu, Code::NOT_FOUND, device)
-    })
+            let target = named(session, &uuid).ok_or(Code::NOT_FOUND)?;
+            session.check(target.whole())?;
+            put(Some(out), target.handle().raw())
+        },
+    ))
+}
+
+fn named<'a>(session: &'a Session, uuid: &Text) -> Option<Target<'a>> {
+    let uuid = uuid.read().ok()?;
+    if uuid.starts_with("MIG-") {
+        return mig_device(session, uuid).map(Target::Mig);
+    }
+    let bare = |uuid: &str| uuid.strip_prefix("GPU-").unwrap_or(uuid).to_owned();
+    let mut gpus = session.gpus.iter();
+    gpus.find(|gpu| bare(&gpu.entry.uuid) == bare(uuid)).map(Target::Gpu)
 }
 
 fn mig_device<'a>(session: &'a Session, uuid: &str) -> Option<MigDevice<'a>> {
@@ -79,23 +96,27 @@ fn mig_device<'a>(session: &'a Session, uuid: &str) -> Option<MigDevice<'a>> {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleBySerial(serial: Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
-    answer(|session| {
-        let serial = serial.read()?;
-        let gpu = session.gpus.iter().find(|gpu| gpu.entry.serial == serial);
-        hand_out(session, gpu, Code::NOT_FOUND, device)
-    })
+    found(
+        |session| {
+            let serial = serial.read()?;
+            Ok(session.gpus.iter().find(|gpu| gpu.entry.serial == serial))
+        },
+        |session, gpu| hand_out(session, gpu, Code::NOT_FOUND, device),
+    )
 }
 
 /// Domain and function may be absent; a function other than 0 is an invalid argument (both measured).
 fn by_pci_bus_id(address: &Text, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
-    answer(|session| {
-        let address: PciAddress = address.read()?.parse().map_err(|_| Code::INVALID_ARGUMENT)?;
-        if address.function() != 0 {
-            return Err(Code::INVALID_ARGUMENT);
-        }
-        let gpu = session.gpus.iter().find(|gpu| gpu.entry.pci == address);
-        hand_out(session, gpu, Code::NOT_FOUND, device)
-    })
+    found(
+        |session| {
+            let address: PciAddress = address.read()?.parse().map_err(|_| Code::INVALID_ARGUMENT)?;
+            if address.function() != 0 {
+                return Err(Code::INVALID_ARGUMENT);
+            }
+            Ok(session.gpus.iter().find(|gpu| gpu.entry.pci == address))
+        },
+        |session, gpu| hand_out(session, gpu, Code::NOT_FOUND, device),
+    )
 }
 
 #[unsafe(no_mangle)]

@@ -9,6 +9,7 @@ use super::{
     code::Code,
     session::{Target, on, on_either, values},
 };
+use crate::GpuEntry;
 
 /// Functions that answer a text of a device into a buffer.
 macro_rules! texts {
@@ -55,9 +56,13 @@ values! {
     fn nvmlDeviceGetMinorNumber(gpu, _) -> c_uint { gpu.entry.minor }
     fn nvmlDeviceGetNumGpuCores(gpu, _) -> c_uint { gpu.board.cuda_cores }
     fn nvmlDeviceGetModuleId(gpu, _) -> c_uint { gpu.entry.module }
-    // Bus and device of the PCI address (measured: 6 for 00:06.0).
-    fn nvmlDeviceGetBoardId(gpu, _) -> c_uint { u32::from(gpu.entry.pci.bus()) << 8 | u32::from(gpu.entry.pci.device()) }
-    fn nvmlDeviceGetMultiGpuBoard(_, _) -> c_uint { 0 }
+    // Bus and device of the PCI address (measured: 6 for 00:06.0), of the first GPU on the card.
+    fn nvmlDeviceGetBoardId(gpu, session) -> c_uint {{
+        let same = |other: &&GpuEntry| other.card.is_some() && other.card == gpu.entry.card;
+        let first = session.node.gpus.iter().find(same).unwrap_or(&gpu.entry);
+        u32::from(first.pci.bus()) << 8 | u32::from(first.pci.device())
+    }}
+    fn nvmlDeviceGetMultiGpuBoard(gpu, _) -> c_uint { gpu.entry.card.is_some().into() }
 }
 
 /// What a MIG device has of its GPU.

@@ -23,28 +23,42 @@ pub(super) enum Found {
 /// Finds the node: `GPU_SIM_DIR`, else by the library's own path, else by the trailer. Without any there is no driver.
 pub(super) fn locate() -> Answer<Found> {
     debug(|| format!("library of {}", build_id::MARKER));
+    let trailer = own_path().and_then(|path| Trailer::read(&path).ok().flatten());
     if let Some(folder) = env::var_os("GPU_SIM_DIR").filter(|folder| !folder.is_empty()) {
         // Absolute, because the process may change its directory.
-        return node(&path::absolute(folder).map_err(|_| Code::UNKNOWN)?);
+        return node(&path::absolute(folder).map_err(|_| Code::UNKNOWN)?, trailer.as_ref());
     }
     let path = own_path().ok_or(Code::DRIVER_NOT_LOADED)?;
     if let Some(folder) = node_around(&path) {
-        return node(&folder);
+        return node(&folder, trailer.as_ref());
     }
-    let Some(trailer) = Trailer::read(&path).ok().flatten() else {
+    let Some(trailer) = trailer else {
         debug(|| format!("`{}` belongs to no node and GPU_SIM_DIR is not set", path.display()));
         return Err(Code::DRIVER_NOT_LOADED);
     };
     if trailer.node.join(NodeFile::NAME).exists() {
-        return node(&trailer.node);
+        return node(&trailer.node, Some(&trailer));
     }
     NodeFile::parse(&trailer.node_yaml, &path)
         .map(Found::Snapshot)
         .map_err(|error| unreadable(&error))
 }
 
-fn node(folder: &Path) -> Answer<Found> {
+/// The node, unless this library is its own and came with another driver than the one it has now.
+fn node(folder: &Path, trailer: Option<&Trailer>) -> Answer<Found> {
     let file = NodeFile::read(&folder.join(NodeFile::NAME)).map_err(|error| unreadable(&error))?;
+    let own = trailer
+        .filter(|trailer| trailer.node == folder)
+        .and_then(Trailer::driver);
+    if own.is_some_and(|own| own != file.driver) {
+        debug(|| {
+            format!(
+                "the node has driver {}, this library is of {own:?}: `gpu-sim driver` changes both",
+                file.driver
+            )
+        });
+        return Err(Code::LIB_RM_VERSION_MISMATCH);
+    }
     Ok(Found::Node(file, State::of(folder)))
 }
 

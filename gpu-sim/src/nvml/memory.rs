@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings::{nvmlBAR1Memory_t, nvmlMemory_t, nvmlMemory_v2_t
 
 use super::{
     abi::{Handle, InOut, Out, put, version_of},
-    code::Code,
+    code::{Answer, Code},
     session::{Session, Target, on_either, values},
 };
 use crate::state::Process;
@@ -19,7 +19,11 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(target: &Target<'_>, session: &Session) -> Self {
+    /// Not supported where the memory is the processor's.
+    fn of(target: &Target<'_>, session: &Session) -> Answer<Self> {
+        if !target.whole().board.memory.reported {
+            return Err(Code::NOT_SUPPORTED);
+        }
         let processes = &session.record(target.whole()).processes;
         let used = |here: &dyn Fn(&Process) -> bool| {
             let sum: u64 = processes
@@ -29,7 +33,7 @@ impl Sizes {
                 .sum();
             sum << 20
         };
-        match target {
+        Ok(match target {
             Target::Gpu(gpu) => Self {
                 total: gpu.board.memory.total_bytes,
                 reserved: gpu.board.memory.reserved_bytes,
@@ -41,7 +45,7 @@ impl Sizes {
                 reserved: 0,
                 used: used(&|process| process.instance.is_some_and(|(id, _)| id == device.instance.id)),
             },
-        }
+        })
     }
 
     fn free(&self) -> u64 {
@@ -53,7 +57,7 @@ impl Sizes {
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo(device: Handle, info: Out<'_, nvmlMemory_t>) -> nvmlReturn_t {
     on_either(device, |target, session| {
-        let sizes = Sizes::of(&target, session);
+        let sizes = Sizes::of(&target, session)?;
         let value = nvmlMemory_t {
             total: sizes.total,
             free: sizes.free(),
@@ -66,6 +70,9 @@ extern "C" fn nvmlDeviceGetMemoryInfo(device: Handle, info: Out<'_, nvmlMemory_t
 values! {
     fn nvmlDeviceGetBAR1MemoryInfo(gpu, _) -> nvmlBAR1Memory_t {{
         let memory = &gpu.board.memory;
+        if !memory.reported {
+            return Err(Code::NOT_SUPPORTED);
+        }
         nvmlBAR1Memory_t {
             bar1Total: memory.bar1_total_bytes,
             bar1Free: memory.bar1_total_bytes.saturating_sub(memory.bar1_used_bytes),
@@ -83,7 +90,7 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, info: InOut<'_, nvmlMem
         if info.version != version_of::<nvmlMemory_v2_t>(2) {
             return Err(Code::FUNCTION_NOT_FOUND);
         }
-        let sizes = Sizes::of(&target, session);
+        let sizes = Sizes::of(&target, session)?;
         info.total = sizes.total;
         info.reserved = sizes.reserved;
         info.free = sizes.free();

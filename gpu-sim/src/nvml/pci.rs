@@ -12,7 +12,7 @@ use super::{
 use crate::PciIds;
 
 /// Device id above, vendor id below.
-fn combined(device: u16) -> c_uint {
+pub(super) fn combined(device: u16) -> c_uint {
     u32::from(device) << 16 | u32::from(PciIds::VENDOR)
 }
 
@@ -95,7 +95,7 @@ extern "C" fn nvmlDeviceGetPciInfoExt(device: Handle, info: InOut<'_, nvmlPciInf
     })
 }
 
-/// How close two devices are: under one host bridge, in one NUMA node, or neither.
+/// How close two devices are: on one PCIe switch, under one host bridge, in one NUMA node, or neither.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     device: Handle,
@@ -109,6 +109,8 @@ extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
         let (a, b) = (&gpu.entry, &other.entry);
         let ancestor = if a.pci == b.pci {
             return Err(Code::NOT_SUPPORTED); // measured
+        } else if a.switch.is_some() && a.switch == b.switch {
+            10 // NVML_TOPOLOGY_SINGLE
         } else if a.pci.root() == b.pci.root() {
             30 // NVML_TOPOLOGY_HOSTBRIDGE
         } else if a.numa.is_some() && a.numa == b.numa {

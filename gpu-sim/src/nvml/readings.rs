@@ -11,13 +11,21 @@ use super::{
     code::{Answer, Code},
     session::{Gpu, on, values},
 };
+use crate::{Ecc, state::EccErrors};
 
 values! {
     fn nvmlDeviceGetPowerUsage(gpu, _) -> c_uint { gpu.board.power.idle_mw }
     fn nvmlDeviceGetPowerManagementLimit(gpu, _) -> c_uint { gpu.board.power.default_mw }
     fn nvmlDeviceGetPowerManagementDefaultLimit(gpu, _) -> c_uint { gpu.board.power.default_mw }
     fn nvmlDeviceGetEnforcedPowerLimit(gpu, _) -> c_uint { gpu.board.power.default_mw }
-    fn nvmlDeviceGetUtilizationRates(_, _) -> nvmlUtilization_t { nvmlUtilization_t { gpu: 0, memory: 0 } }
+    // Not of a partitioned GPU, as `nvml.h` has it.
+    fn nvmlDeviceGetUtilizationRates(gpu, session) -> nvmlUtilization_t {{
+        let record = session.record(gpu);
+        if record.mig.mode {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        nvmlUtilization_t { gpu: record.utilization(), memory: 0 }
+    }}
     // P0 even when idle (measured).
     fn nvmlDeviceGetPerformanceState(_, _) -> c_uint { 0 }
     fn nvmlDeviceGetPowerState(_, _) -> c_uint { 0 }
@@ -25,9 +33,12 @@ values! {
     fn nvmlDeviceGetCurrentClocksEventReasons(_, _) -> c_ulonglong { 1 }
     fn nvmlDeviceGetCurrentClocksThrottleReasons(_, _) -> c_ulonglong { 1 }
     fn nvmlDeviceGetNumFans(_, _) -> c_uint { 0 }
-    fn nvmlDeviceGetRowRemapperHistogram(gpu, _) -> nvmlRowRemapperHistogramValues_t {
+    fn nvmlDeviceGetRowRemapperHistogram(gpu, _) -> nvmlRowRemapperHistogramValues_t {{
+        if gpu.board.remappable_banks == 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
         nvmlRowRemapperHistogramValues_t { max: gpu.board.remappable_banks, high: 0, partial: 0, low: 0, none: 0 }
-    }
+    }}
 }
 
 #[unsafe(no_mangle)]
@@ -148,7 +159,17 @@ engines! {
     fn nvmlDeviceGetOfaUtilization();
 }
 
-/// No error of either kind (corrected 0, uncorrected 1) since reset (0) or ever (1).
+/// The count of a kind (corrected 0, uncorrected 1) since reset (0) or ever (1).
+fn errors(record: &EccErrors, kind: c_uint, counter: c_uint) -> Answer<c_ulonglong> {
+    match (kind, counter) {
+        (0, 0) => Ok(record.corrected),
+        (1, 0) => Ok(record.uncorrected),
+        (0, 1) => Ok(record.corrected_ever),
+        (1, 1) => Ok(record.uncorrected_ever),
+        _ => Err(Code::INVALID_ARGUMENT),
+    }
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTotalEccErrors(
     device: Handle,
@@ -156,15 +177,15 @@ extern "C" fn nvmlDeviceGetTotalEccErrors(
     counter: c_uint,
     count: Out<'_, c_ulonglong>,
 ) -> nvmlReturn_t {
-    on(device, |_, _| {
-        if kind < 2 && counter < 2 {
-            put(count, 0)
-        } else {
-            Err(Code::INVALID_ARGUMENT)
+    on(device, |gpu, session| {
+        if gpu.board.ecc != Ecc::On {
+            return Err(Code::NOT_SUPPORTED);
         }
+        put(count, errors(&session.record(gpu).ecc, kind, counter)?)
     })
 }
 
+/// A double-bit error has its row remapped at the next reset, which is pending until then.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetRemappedRows(
     device: Handle,
@@ -173,10 +194,15 @@ extern "C" fn nvmlDeviceGetRemappedRows(
     pending: Out<'_, c_uint>,
     failed: Out<'_, c_uint>,
 ) -> nvmlReturn_t {
-    on(device, |_, _| {
+    on(device, |gpu, session| {
+        if gpu.board.remappable_banks == 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let ecc = &session.record(gpu).ecc;
+        let remapped = ecc.uncorrected_ever.saturating_sub(ecc.uncorrected);
         put(corrected, 0)?;
-        put(uncorrected, 0)?;
-        put(pending, 0)?;
+        put(uncorrected, u32::try_from(remapped).unwrap_or(c_uint::MAX))?;
+        put(pending, (ecc.uncorrected > 0).into())?;
         put(failed, 0)
     })
 }

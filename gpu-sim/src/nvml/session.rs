@@ -3,6 +3,8 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
@@ -32,6 +34,8 @@ pub(super) struct Session {
     watched: Option<Watched>,
     /// What had happened to the node when the call at hand began.
     pub(super) now: Arc<Record>,
+    /// The driver that had been loaded last when the session began.
+    loaded: Option<String>,
     /// The GPUs this process may see, in PCI order.
     pub(super) gpus: Vec<Gpu>,
     /// By address.
@@ -76,22 +80,89 @@ pub(super) fn answer(answer: impl FnOnce(&mut Session) -> Answer) -> nvmlReturn_
     number(within(answer))
 }
 
+/// Answers when the GPU that `find` finds by its place in the node file does: a hung or slow one is waited for, without
+/// holding the session, so that other threads go on. A lost or denied one is for `answer` to see. Where nothing is found
+/// `answer` is left to say so.
+pub(super) fn reach<T>(
+    find: impl Fn(&Session) -> Option<usize>,
+    answer: impl FnOnce(&mut Session) -> Answer<T>,
+) -> Answer<T> {
+    let mut delayed = false;
+    loop {
+        let mut guard = lock();
+        let session = guard.as_mut().ok_or(Code::UNINITIALIZED)?;
+        session.look()?;
+        let pause = find(session).and_then(|slot| session.pause(slot, delayed));
+        let Some(pause) = pause else { return answer(session) };
+        delayed |= matches!(pause, Pause::Delay(_));
+        drop(guard);
+        thread::sleep(pause.time());
+    }
+}
+
+/// Why a GPU does not answer yet.
+enum Pause {
+    /// It answers late, once.
+    Delay(Duration),
+    /// It does not answer now; look again soon.
+    Hang(Duration),
+}
+
+impl Pause {
+    /// How often a hung GPU is looked at: somebody may restore it.
+    const POLL: Duration = Duration::from_millis(5);
+
+    fn time(&self) -> Duration {
+        match self {
+            Self::Delay(time) => *time,
+            Self::Hang(left) => (*left).min(Self::POLL),
+        }
+    }
+}
+
+fn slot_of(device: Handle) -> Option<usize> {
+    match device.device().ok()? {
+        Device::Gpu(slot) => Some(slot),
+        Device::Mig(place) => Some(place.slot),
+    }
+}
+
+/// Answers for a GPU instance that exists, on a GPU that can be used.
+pub(super) fn on_instance(
+    instance: InstanceHandle,
+    answer: impl FnOnce(Instance<'_>, &Session) -> Answer,
+) -> nvmlReturn_t {
+    let slot = instance.place().ok().map(|(slot, _)| slot);
+    number(reach(|_| slot, |session| answer(session.instance(instance)?, session)))
+}
+
+/// Answers for a compute instance that exists, on a GPU that can be used.
+pub(super) fn on_compute(
+    compute: ComputeHandle,
+    answer: impl FnOnce(MigDevice<'_>, &Session) -> Answer,
+) -> nvmlReturn_t {
+    let slot = compute.place().ok().map(|place| place.slot);
+    number(reach(|_| slot, |session| answer(session.compute(compute)?, session)))
+}
+
 /// Answers for a GPU that exists and is not lost. For a MIG device it is not supported.
 pub(super) fn on(device: Handle, answer: impl FnOnce(&Gpu, &Session) -> Answer) -> nvmlReturn_t {
-    number(within(|session| {
+    let answer = |session: &mut Session| {
         let gpu = session.gpu(device)?;
         session.check(gpu)?;
         answer(gpu, session)
-    }))
+    };
+    number(reach(|_| slot_of(device), answer))
 }
 
 /// Answers for a GPU or MIG device that exists, on a GPU that is not lost.
 pub(super) fn on_either(device: Handle, answer: impl FnOnce(Target<'_>, &Session) -> Answer) -> nvmlReturn_t {
-    number(within(|session| {
+    let answer = |session: &mut Session| {
         let target = session.target(device)?;
         session.check(target.whole())?;
         answer(target, session)
-    }))
+    };
+    number(reach(|_| slot_of(device), answer))
 }
 
 /// Functions that answer one value of a device: `fn name(gpu) -> type { value }`, or `fn name(gpu, session) …`.
@@ -133,7 +204,7 @@ impl Session {
     }
 
     fn open() -> Answer<Self> {
-        let (node, watched) = match locate::locate()? {
+        let (node, mut watched) = match locate::locate()? {
             Found::Node(node, state) => {
                 // One who may not write cannot mend; the next one does.
                 let _ = state.mend(&node);
@@ -161,26 +232,35 @@ impl Session {
                 index,
             });
         }
-        let mut session = Self {
+        let now = watched.as_mut().map(Watched::now).transpose()?.unwrap_or_default();
+        if let Some(code) = now.init_error {
+            return Err(Code(code));
+        }
+        Ok(Self {
             references: 1,
             process: std::process::id(),
             node,
             driver,
             watched,
-            now: Arc::default(),
+            loaded: now.driver.clone(),
+            now,
             gpus,
             event_sets: BTreeMap::new(),
-        };
-        session.look()?;
-        session.now.init_error.map_or(Ok(session), |code| Err(Code(code)))
+        })
     }
 
-    /// Takes in what has happened since the last call.
+    /// Takes in what has happened since the last call. When another driver was loaded meanwhile, this library is not its.
     fn look(&mut self) -> Answer {
-        if let Some(watched) = &mut self.watched {
-            self.now = watched.now()?;
+        let Some(watched) = &mut self.watched else {
+            return Ok(());
+        };
+        self.now = watched.now()?;
+        match &self.now.driver {
+            Some(version) if Some(version) != self.loaded.as_ref() && version != self.driver.version => {
+                Err(Code::LIB_RM_VERSION_MISMATCH)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn state(&self) -> Option<&State> {
@@ -266,13 +346,31 @@ impl Session {
         Ok(device)
     }
 
-    /// That a GPU is not lost.
+    /// That a GPU is not lost, and that one may ask it.
     pub(super) fn check(&self, gpu: &Gpu) -> Answer {
-        if self.record(gpu).lost {
+        let record = self.record(gpu);
+        if record.lost {
             Err(Code::GPU_IS_LOST)
+        } else if record.denied {
+            Err(Code::NO_PERMISSION)
         } else {
             Ok(())
         }
+    }
+
+    fn pause(&self, slot: usize, delayed: bool) -> Option<Pause> {
+        let record = self.record(self.in_slot(slot).ok()?);
+        if record.lost || record.denied {
+            return None;
+        }
+        if record.hung_until_ms > 0 {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let left = Duration::from_millis(record.hung_until_ms).saturating_sub(now);
+            if !left.is_zero() {
+                return Some(Pause::Hang(left));
+            }
+        }
+        (record.delay_ms > 0 && !delayed).then(|| Pause::Delay(Duration::from_millis(record.delay_ms)))
     }
 }
 
@@ -288,6 +386,15 @@ impl<'a> Target<'a> {
         match self {
             Self::Gpu(gpu) => gpu,
             Self::Mig(device) => device.gpu,
+        }
+    }
+}
+
+impl Target<'_> {
+    pub(super) fn handle(&self) -> Handle {
+        match self {
+            Self::Gpu(gpu) => gpu.handle,
+            Self::Mig(device) => Handle::of_mig(device.place()),
         }
     }
 }

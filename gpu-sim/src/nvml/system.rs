@@ -9,6 +9,7 @@ use super::{
     code::{self, Code, number},
     session::{Session, answer},
 };
+use crate::tree;
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit() -> nvmlReturn_t {
@@ -52,9 +53,31 @@ extern "C" fn nvmlSystemGetCudaDriverVersion(version: Out<'_, c_int>) -> nvmlRet
     answer(|session| put(version, session.driver.cuda_number()))
 }
 
+/// The second version asks `libcuda.so.1` and fails without it, the first one then answers what it was built with.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlSystemGetCudaDriverVersion_v2(version: Out<'_, c_int>) -> nvmlReturn_t {
-    answer(|session| put(version, session.driver.cuda_number()))
+    answer(|session| {
+        let version = version.ok_or(Code::INVALID_ARGUMENT)?;
+        if !has_libcuda(session) {
+            return Err(Code::LIBRARY_NOT_FOUND);
+        }
+        put(Some(version), session.driver.cuda_number())
+    })
+}
+
+/// Whether the node's driver root has it; in a container that got only libraries, whether the loader finds it.
+fn has_libcuda(session: &Session) -> bool {
+    if let Some(state) = session.state() {
+        return state.root().join(tree::library_folder()).join("libcuda.so.1").exists();
+    }
+    // SAFETY: the name ends in a zero; whoever put the library there means it to be loaded.
+    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
+    if library.is_null() {
+        return false;
+    }
+    // SAFETY: it was opened just now and nothing of it is used.
+    unsafe { libc::dlclose(library) };
+    true
 }
 
 #[unsafe(no_mangle)]

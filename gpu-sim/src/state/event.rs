@@ -12,6 +12,10 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// `nvmlEventTypeSingleBitEccError`.
+    pub(crate) const SINGLE_BIT: u64 = 1;
+    /// `nvmlEventTypeDoubleBitEccError`.
+    pub(crate) const DOUBLE_BIT: u64 = 2;
     /// `nvmlEventTypeXidCriticalError`.
     pub(crate) const XID: u64 = 8;
     /// `nvmlEventMigConfigChange`.

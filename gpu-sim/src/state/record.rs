@@ -1,6 +1,6 @@
 //! What the state file holds.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,9 @@ pub(crate) struct Record {
     /// The NVML code that initialisation answers, if it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) init_error: Option<u32>,
+    /// The driver version that was loaded last, if another than the node was made with ever was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) driver: Option<String>,
     /// What has happened to GPUs, by UUID; one that nothing has happened to is absent.
     #[serde(default)]
     pub(crate) gpus: BTreeMap<String, GpuRecord>,
@@ -27,14 +30,45 @@ pub(crate) struct Record {
 
 /// What has happened to one GPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct GpuRecord {
-    #[serde(default)]
     pub(crate) lost: bool,
-    #[serde(default)]
+    /// Who asks may not know.
+    pub(crate) denied: bool,
+    /// Until then it answers nothing: milliseconds since 1970.
+    pub(crate) hung_until_ms: u64,
+    /// How much longer each answer takes.
+    pub(crate) delay_ms: u64,
     pub(crate) mig: Layout,
-    #[serde(default)]
     pub(crate) processes: Vec<Process>,
+    pub(crate) ecc: EccErrors,
+    /// `nvmlComputeMode_t`.
+    pub(crate) compute_mode: u32,
+    pub(crate) persistence_off: bool,
+}
+
+/// Memory errors: since the last reset or reboot, and ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EccErrors {
+    pub(crate) corrected: u64,
+    pub(crate) uncorrected: u64,
+    pub(crate) corrected_ever: u64,
+    pub(crate) uncorrected_ever: u64,
+}
+
+impl EccErrors {
+    pub(crate) fn add(&mut self, corrected: u64, uncorrected: u64) {
+        self.corrected = self.corrected.saturating_add(corrected);
+        self.uncorrected = self.uncorrected.saturating_add(uncorrected);
+        self.corrected_ever = self.corrected_ever.saturating_add(corrected);
+        self.uncorrected_ever = self.uncorrected_ever.saturating_add(uncorrected);
+    }
+
+    /// Forgets what a reset does.
+    pub(crate) fn reset(&mut self) {
+        (self.corrected, self.uncorrected) = (0, 0);
+    }
 }
 
 /// A simulated process that computes on a GPU.
@@ -62,6 +96,7 @@ impl Default for Record {
             version: Self::VERSION,
             generation: 0,
             init_error: None,
+            driver: None,
             gpus: BTreeMap::new(),
         }
     }
@@ -72,15 +107,7 @@ impl Record {
 
     /// What has happened to the GPU; nothing, if it is not mentioned.
     pub(crate) fn gpu(&self, uuid: &str) -> &GpuRecord {
-        static NOTHING: GpuRecord = GpuRecord {
-            lost: false,
-            mig: Layout {
-                mode: false,
-                pending: false,
-                instances: Vec::new(),
-            },
-            processes: Vec::new(),
-        };
+        static NOTHING: LazyLock<GpuRecord> = LazyLock::new(GpuRecord::default);
         self.gpus.get(uuid).unwrap_or(&NOTHING)
     }
 
@@ -128,10 +155,33 @@ impl GpuRecord {
     pub(crate) fn reset(&mut self) -> Result<(), Refusal> {
         if self.processes.is_empty() {
             self.mig.reset();
+            self.ecc.reset();
             Ok(())
         } else {
             Err(Refusal::InUse)
         }
+    }
+
+    /// What a restart of the machine leaves.
+    pub(crate) fn reboot(&mut self, rules: ModeRules) {
+        let Self { mut mig, mut ecc, .. } = std::mem::take(self);
+        mig.reboot(rules);
+        ecc.reset();
+        (self.mig, self.ecc) = (mig, ecc);
+    }
+
+    /// Ends the faults that can end by themselves.
+    pub(crate) fn restore(&mut self) {
+        self.lost = false;
+        self.denied = false;
+        self.hung_until_ms = 0;
+        self.delay_ms = 0;
+    }
+
+    /// How busy the processes keep the GPU, in percent.
+    pub(crate) fn utilization(&self) -> u32 {
+        let sum = self.processes.iter().map(|process| process.utilization);
+        sum.fold(0, u32::saturating_add).min(100)
     }
 
     /// The MIG devices that processes run on.

@@ -17,19 +17,8 @@ pub(super) fn write(
     nvidia_smi: Option<&Path>,
     library: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
-    for line in LIST.lines().filter(|line| !line.starts_with('#')) {
-        let line = line.replace("{V}", &node.driver).replace("{LIB}", &library_folder());
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words.as_slice() {
-            ["d", path] => tree.folder(path)?,
-            ["so", path, soname] => tree.file(path, 0o755, elf::shared_object(soname))?,
-            ["l", path, target] => tree.link(path, target)?,
-            ["x", path] => tree.file(path, 0o755, not_simulated(path))?,
-            ["f", path] => tree.file(path, 0o644, "simulated\n")?,
-            ["f", path, text] => tree.file(path, 0o644, format!("{text}\n"))?,
-            ["json", path, soname] => tree.file(path, 0o644, json(soname))?,
-            _ => {}
-        }
+    for line in lines() {
+        entry(tree, &filled(line, &node.driver))?;
     }
     library(&tree.path(&format!("{}/libnvidia-ml.so.{}", library_folder(), node.driver))?)?;
     program(
@@ -39,8 +28,60 @@ pub(super) fn write(
     )
 }
 
+/// Replaces what bears the driver's version; programs stay.
+pub(super) fn change(
+    tree: &Tree<'_>,
+    node: &NodeFile,
+    old: &str,
+    library: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let with_version = || lines().filter(|line| line.contains("{V}"));
+    for line in with_version() {
+        let line = filled(line, old);
+        if let Some(path) = line.split_whitespace().nth(1) {
+            let path = tree.path(path)?;
+            let is_folder = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+            let removed = if is_folder {
+                fs::remove_dir_all(&path)
+            } else {
+                super::absent(&path)
+            };
+            removed.map_err(Error::write(path))?;
+        }
+    }
+    let own = format!("{}/libnvidia-ml.so.", library_folder());
+    let path = tree.path(&format!("{own}{old}"))?;
+    super::absent(&path).map_err(Error::write(path))?;
+    for line in with_version() {
+        entry(tree, &filled(line, &node.driver))?;
+    }
+    library(&tree.path(&format!("{own}{}", node.driver))?)
+}
+
+fn lines() -> impl Iterator<Item = &'static str> {
+    LIST.lines().filter(|line| !line.starts_with('#'))
+}
+
+fn filled(line: &str, version: &str) -> String {
+    line.replace("{V}", version).replace("{LIB}", &library_folder())
+}
+
+fn entry(tree: &Tree<'_>, line: &str) -> Result<()> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        ["d", path] => tree.folder(path),
+        ["so", path, soname] => tree.file(path, 0o755, elf::shared_object(soname)),
+        ["l", path, target] => tree.link(path, target),
+        ["x", path] => tree.file(path, 0o755, not_simulated(path)),
+        ["f", path] => tree.file(path, 0o644, "simulated\n"),
+        ["f", path, text] => tree.file(path, 0o644, format!("{text}\n")),
+        ["json", path, soname] => tree.file(path, 0o644, json(soname)),
+        _ => Ok(()),
+    }
+}
+
 /// Where Debian keeps libraries of this architecture, beneath the root.
-fn library_folder() -> String {
+pub(crate) fn library_folder() -> String {
     format!("usr/lib/{}-linux-gnu", env::consts::ARCH)
 }
 

@@ -87,7 +87,7 @@ fn bad_usage_is_refused_with_code_2_and_failure_has_code_1() {
     check(
         &["new", "--profile", "h300", "--dir", "/absent"],
         1,
-        "choose one of h100",
+        "choose one of a10, a100",
     );
     check(
         &["new", "--profile", "h100", "--driver", "1", "--dir", "/absent"],

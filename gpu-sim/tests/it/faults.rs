@@ -1,7 +1,14 @@
-use std::fs;
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use gpu_sim::{Error, Node, NodeSpec};
-use nvml_wrapper::{enum_wrappers::device::TemperatureSensor, error::NvmlError};
+use nvml_wrapper::{
+    bitmasks::event::EventTypes,
+    enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor},
+    error::NvmlError,
+};
 
 use crate::{Simulated, nvml};
 
@@ -29,6 +36,77 @@ fn a_lost_gpu_answers_only_that_it_is_lost_until_it_is_restored() {
 
     node.node.restore(1).unwrap();
     assert_eq!(gpu.uuid().unwrap(), uuid);
+}
+
+#[test]
+fn a_denied_gpu_answers_only_that_one_may_not_ask() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let nvml = node.nvml();
+    let gpu = nvml.device_by_index(1).unwrap();
+    node.node.deny(1, true).unwrap();
+    assert!(matches!(gpu.name(), Err(NvmlError::NoPermission)));
+    assert!(matches!(nvml.device_by_index(1), Err(NvmlError::NoPermission)));
+    assert!(nvml.device_by_index(0).unwrap().name().is_ok());
+    node.node.restore(1).unwrap();
+    assert!(gpu.name().is_ok());
+}
+
+#[test]
+fn a_hung_gpu_does_not_answer_until_restored_and_holds_up_no_other() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let nvml = node.nvml();
+    let gpu = nvml.device_by_index(1).unwrap();
+    node.node.hang(1, Duration::from_hours(1)).unwrap();
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| gpu.name().unwrap());
+        for _ in 0..20 {
+            assert!(nvml.device_by_index(0).unwrap().name().is_ok());
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert!(!asked.is_finished());
+        node.node.restore(1).unwrap();
+        assert_eq!(asked.join().unwrap(), "NVIDIA H100 80GB HBM3");
+    });
+    let before = Instant::now();
+    node.node.hang(1, Duration::from_millis(60)).unwrap();
+    assert!(nvml.device_by_index(1).is_ok());
+    assert!(
+        before.elapsed() >= Duration::from_millis(50),
+        "the handle, too, waits for its end"
+    );
+}
+
+#[test]
+fn a_slow_gpu_takes_longer_for_each_call() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(1));
+    let nvml = node.nvml();
+    let gpu = nvml.device_by_index(0).unwrap();
+    node.node.slow(0, Duration::from_millis(30)).unwrap();
+    let before = Instant::now();
+    gpu.name().unwrap();
+    gpu.name().unwrap();
+    assert!(before.elapsed() >= Duration::from_millis(60));
+    node.node.restore(0).unwrap();
+    gpu.name().unwrap();
+}
+
+#[test]
+fn memory_errors_are_counted_and_reported_once() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(1));
+    let nvml = node.nvml();
+    let gpu = nvml.device_by_index(0).unwrap();
+    let kinds = EventTypes::DOUBLE_BIT_ECC_ERROR | EventTypes::SINGLE_BIT_ECC_ERROR;
+    let set = gpu.register_events(kinds, nvml.create_event_set().unwrap()).unwrap();
+    node.node.inject_ecc(0, 3, 2).unwrap();
+    let count = |kind, counter| gpu.total_ecc_errors(kind, counter).unwrap();
+    assert_eq!(count(MemoryError::Corrected, EccCounter::Volatile), 3);
+    assert_eq!(count(MemoryError::Uncorrected, EccCounter::Aggregate), 2);
+    assert_eq!(set.wait(100).unwrap().event_type, EventTypes::SINGLE_BIT_ECC_ERROR);
+    assert_eq!(set.wait(100).unwrap().event_type, EventTypes::DOUBLE_BIT_ECC_ERROR);
+    assert!(matches!(set.wait(10), Err(NvmlError::Timeout)));
+    node.node.reset(0).unwrap();
+    assert_eq!(count(MemoryError::Uncorrected, EccCounter::Volatile), 0);
+    assert_eq!(count(MemoryError::Uncorrected, EccCounter::Aggregate), 2);
 }
 
 #[test]

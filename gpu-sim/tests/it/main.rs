@@ -5,13 +5,16 @@ mod command;
 mod container;
 mod driver;
 mod driver_root;
+mod drivers;
 mod events;
 mod faults;
 mod hardware;
 mod inventory;
+mod load;
 mod mig;
 mod smi;
 mod symbols;
+mod templates;
 
 use std::{
     io,

@@ -110,7 +110,10 @@ fn an_h200_offers_what_was_measured() {
     info.version = version(2, size_of::<nvmlGpuInstanceProfileInfo_v2_t>());
     let out = (&raw mut info).cast();
     assert_eq!(call!(driver.lib, nvmlDeviceGetGpuInstanceProfileInfoV, gpu, 7, out), 0);
-    assert_eq!((info.id, read(&info.name)), (20, "MIG 1g.18gb+me".to_owned()));
+    assert_eq!(
+        (info.version, info.id, read(&info.name)),
+        (0, 20, "MIG 1g.18gb+me".to_owned())
+    );
     let mut info: nvmlGpuInstanceProfileInfo_v3_t = zeroed();
     info.version = version(3, size_of::<nvmlGpuInstanceProfileInfo_v3_t>());
     let out = (&raw mut info).cast();
@@ -201,7 +204,7 @@ fn a_mig_device_lives_from_its_creation_to_its_destruction() {
         call!(driver.lib, nvmlDeviceGetAttributes_v2, device, &raw mut attributes),
         0
     );
-    assert_eq!((attributes.multiprocessorCount, attributes.memorySizeMB), (16, 40448));
+    assert_eq!((attributes.multiprocessorCount, attributes.memorySizeMB), (16, 40960));
     assert_eq!(
         (attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount),
         (3, 1)
@@ -216,7 +219,7 @@ fn a_mig_device_lives_from_its_creation_to_its_destruction() {
     );
     let mut memory: nvmlMemory_t = zeroed();
     assert_eq!(call!(driver.lib, nvmlDeviceGetMemoryInfo, device, &raw mut memory), 0);
-    assert_eq!(memory.total, 40448 << 20);
+    assert_eq!(memory.total, 40960 << 20);
     let mut profile: nvmlComputeInstanceProfileInfo_v2_t = zeroed();
     profile.version = version(2, size_of::<nvmlComputeInstanceProfileInfo_v2_t>());
     let out = &raw mut profile;

@@ -12,7 +12,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
 };
 
-use super::{Handle, is_other_version, text, version_of};
+use super::{Handle, is_other_version, listed, text, version_of};
 
 /// The constants that NVML 13 knows, `NVML_GPU_INSTANCE_PROFILE_*`. A driver refuses those that it does not know.
 pub(in crate::nvml) const GPU_INSTANCE_PROFILES: std::ops::Range<u32> = 0..0x12;
@@ -142,32 +142,6 @@ pub(in crate::nvml) fn gpu_instance_placements(
     listed(empty, count, fill)
 }
 
-/// NVML's way to give a list: count, then fill; again if it grew in between.
-fn listed<T: Clone>(
-    empty: T,
-    count: impl Fn(&mut c_uint) -> Result<(), NvmlError>,
-    fill: impl Fn(&mut [T], &mut c_uint) -> Result<(), NvmlError>,
-) -> Result<Vec<T>, NvmlError> {
-    const ATTEMPTS: u32 = 5;
-    for _ in 0..ATTEMPTS {
-        let mut number = 0;
-        match count(&mut number) {
-            Ok(()) | Err(NvmlError::InsufficientSize(_)) => {}
-            Err(error) => return Err(error),
-        }
-        let mut array = vec![empty.clone(); number as usize];
-        match fill(&mut array, &mut number) {
-            Ok(()) => {
-                array.truncate(number as usize);
-                return Ok(array);
-            }
-            Err(NvmlError::InsufficientSize(_)) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(NvmlError::InsufficientSize(None))
-}
-
 /// A GPU instance that exists, or did when it was looked up. NVML finds it by value, so one that is gone is an error of
 /// the next call and no danger.
 #[derive(Clone, Copy)]
@@ -187,6 +161,41 @@ impl<'d> GpuInstance<'d> {
         nvml_try(unsafe { call(handle, profile_id, handles.as_mut_ptr(), &raw mut count) })?;
         handles.truncate(count as usize);
         Ok(handles.into_iter().map(|handle| Self { device, handle }).collect())
+    }
+
+    pub(in crate::nvml) fn by_id(device: &'d Device<'d>, id: u32) -> Result<Self, NvmlError> {
+        let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceById.as_ref())?;
+        let mut instance = std::ptr::null_mut();
+        let handle = Handle::of(device).0;
+        // SAFETY: the handle is NVML's own, and `instance` is a valid place for one handle.
+        nvml_try(unsafe { call(handle, id, &raw mut instance) })?;
+        Ok(Self {
+            device,
+            handle: instance,
+        })
+    }
+
+    /// Makes one there.
+    pub(in crate::nvml) fn create(
+        device: &'d Device<'d>,
+        profile_id: u32,
+        placement: nvmlGpuInstancePlacement_t,
+    ) -> Result<Self, NvmlError> {
+        let call = nvml_sym(device.nvml().lib().nvmlDeviceCreateGpuInstanceWithPlacement.as_ref())?;
+        let handle = Handle::of(device).0;
+        let mut instance = std::ptr::null_mut();
+        // SAFETY: the handle is NVML's own; `placement` is read and `instance` written during the call alone.
+        nvml_try(unsafe { call(handle, profile_id, &raw const placement, &raw mut instance) })?;
+        Ok(Self {
+            device,
+            handle: instance,
+        })
+    }
+
+    pub(in crate::nvml) fn destroy(self) -> Result<(), NvmlError> {
+        let call = nvml_sym(self.device.nvml().lib().nvmlGpuInstanceDestroy.as_ref())?;
+        // SAFETY: the handle is NVML's own.
+        nvml_try(unsafe { call(self.handle) })
     }
 
     pub(in crate::nvml) fn info(self) -> Result<nvmlGpuInstanceInfo_t, NvmlError> {
@@ -243,6 +252,51 @@ impl<'d> ComputeInstance<'d> {
         Ok(handles.into_iter().map(|handle| Self { device, handle }).collect())
     }
 
+    pub(in crate::nvml) fn by_id(parent: GpuInstance<'d>, id: u32) -> Result<Self, NvmlError> {
+        let lib = parent.device.nvml().lib();
+        let call = nvml_sym(lib.nvmlGpuInstanceGetComputeInstanceById.as_ref())?;
+        let mut instance = std::ptr::null_mut();
+        // SAFETY: the handle is NVML's own, and `instance` is a valid place for one handle.
+        nvml_try(unsafe { call(parent.handle, id, &raw mut instance) })?;
+        Ok(Self {
+            device: parent.device,
+            handle: instance,
+        })
+    }
+
+    pub(in crate::nvml) fn create(
+        parent: GpuInstance<'d>,
+        profile_id: u32,
+        placement: Option<nvmlComputeInstancePlacement_t>,
+    ) -> Result<Self, NvmlError> {
+        let lib = parent.device.nvml().lib();
+        let mut instance = std::ptr::null_mut();
+        if let Some(placement) = placement {
+            let call = nvml_sym(lib.nvmlGpuInstanceCreateComputeInstanceWithPlacement.as_ref())?;
+            // SAFETY: the handle is NVML's own; `placement` is read and `instance` written during the call alone.
+            nvml_try(unsafe { call(parent.handle, profile_id, &raw const placement, &raw mut instance) })?;
+        } else {
+            let call = nvml_sym(lib.nvmlGpuInstanceCreateComputeInstance.as_ref())?;
+            // SAFETY: the handle is NVML's own, and `instance` is a valid place for one handle.
+            nvml_try(unsafe { call(parent.handle, profile_id, &raw mut instance) })?;
+        }
+        Ok(Self {
+            device: parent.device,
+            handle: instance,
+        })
+    }
+
+    pub(in crate::nvml) fn destroy(self) -> Result<(), NvmlError> {
+        let call = nvml_sym(self.device.nvml().lib().nvmlComputeInstanceDestroy.as_ref())?;
+        // SAFETY: the handle is NVML's own.
+        nvml_try(unsafe { call(self.handle) })
+    }
+
+    /// The MIG device that it is, by what its information says.
+    pub(in crate::nvml) fn device(self, info: &nvmlComputeInstanceInfo_t) -> Device<'d> {
+        Handle(info.device).device(self.device.nvml())
+    }
+
     pub(in crate::nvml) fn info(self) -> Result<nvmlComputeInstanceInfo_t, NvmlError> {
         let call = nvml_sym(self.device.nvml().lib().nvmlComputeInstanceGetInfo_v2.as_ref())?;
         let mut info = nvmlComputeInstanceInfo_t {
@@ -296,4 +350,14 @@ pub(in crate::nvml) fn attributes(mig_device: &Device<'_>) -> Result<nvmlDeviceA
     // SAFETY: the handle is NVML's own, and `attributes` is a valid place for the struct of this version of the call.
     nvml_try(unsafe { call(handle, &raw mut attributes) })?;
     Ok(attributes)
+}
+
+/// Asks for a MIG mode; the number is what activating it met, 0 for nothing (`activationStatus`).
+pub(in crate::nvml) fn set_mode(device: &Device<'_>, enabled: bool) -> Result<u32, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceSetMigMode.as_ref())?;
+    let mut activation = 0;
+    let handle = Handle::of(device).0;
+    // SAFETY: the handle is NVML's own, and `activation` is a valid place for one return code.
+    nvml_try(unsafe { call(handle, u32::from(enabled), &raw mut activation) })?;
+    Ok(activation)
 }

@@ -1,4 +1,4 @@
-use std::{fs, io, path::Path};
+use std::{fs, path::Path};
 
 use nvml_wrapper::{
     Device, Nvml,
@@ -8,8 +8,9 @@ use nvml_wrapper::{
 
 use super::super::{guard::Progress, raw};
 use crate::{
-    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Ecc, Gpu, GpuUuid, Memory, Pci, PciAddress,
-    PciId, PcieLink, PowerLimit, Problem, ProblemKind, RemappedRows, Result, VgpuHost, VirtualizationMode,
+    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Ecc, FileError, Gpu, GpuUuid, Memory, Pci,
+    PciAddress, PciId, PcieLink, PowerLimit, Problem, ProblemKind, RemappedRows, Result, VgpuHost, VirtualizationMode,
+    sysfs,
 };
 
 /// One GPU while it is being read: what is known of it so far, for the words of a problem.
@@ -42,7 +43,7 @@ impl<'a> Reader<'a> {
         let pci = self.pci(&device)?;
         let uuid = self.uuid(&device)?;
         let memory = self.memory(&device)?;
-        let sysfs = host_root.join(format!("sys/bus/pci/devices/{}", pci.address));
+        let folder = sysfs::device(host_root, pci.address);
         let gpu = Gpu {
             index: self.index,
             minor: self.needed("nvmlDeviceGetMinorNumber", || device.minor_number())?,
@@ -51,14 +52,14 @@ impl<'a> Reader<'a> {
             brand: self.brand(&device)?,
             architecture: self.architecture(&device)?,
             compute_capability: self.compute_capability(&device)?,
-            numa_node: self.numa_node(&sysfs),
+            numa_node: self.in_file(sysfs::numa_node(&folder)),
             memory_numa_node: self.offered("nvmlDeviceGetNumaNodeId", || device.numa_node_id())?,
-            pcie_root: self.pcie_root(&sysfs),
+            pcie_root: self.in_file(sysfs::pcie_root(&folder)),
             addressing_mode: self
                 .offered("nvmlDeviceGetAddressingMode", || raw::fabric::addressing_mode(&device))?
                 .map(AddressingMode::from_nvml),
             virtualization: self.virtualization(&device)?,
-            vgpu_host: self.vgpu_host(&sysfs),
+            vgpu_host: self.vgpu_host(&folder),
             module_id: self.offered("nvmlDeviceGetModuleId", || raw::fabric::module_id(&device))?,
             pci,
             fabric: self.fabric(&device)?,
@@ -99,7 +100,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn uuid(&mut self, device: &Device<'_>) -> Result<GpuUuid, Problem> {
+    pub(super) fn uuid(&mut self, device: &Device<'_>) -> Result<GpuUuid, Problem> {
         let call = "nvmlDeviceGetUUID";
         let answer = self.needed(call, || device.uuid())?;
         let uuid = answer
@@ -216,32 +217,19 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    fn numa_node(&mut self, sysfs: &Path) -> Option<u32> {
-        let path = sysfs.join("numa_node");
-        let message = match fs::read_to_string(&path) {
-            Ok(text) => match text.trim().parse::<i64>() {
-                Ok(node) => return u32::try_from(node).ok(), // -1: the machine does not say
-                Err(_) => format!("`{}` is not a number", text.trim()),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => error.to_string(),
-        };
-        self.incomplete(&format!("read {}", path.display()), message);
-        None
+    /// A value out of a file, which costs itself alone.
+    fn in_file<T>(&mut self, answer: Result<Option<T>, FileError>) -> Option<T> {
+        answer.unwrap_or_else(|error| {
+            self.incomplete(
+                &format!("{} {}", error.action, error.path.display()),
+                error.source.to_string(),
+            );
+            None
+        })
     }
 
-    fn pcie_root(&mut self, sysfs: &Path) -> Option<String> {
-        match crate::sysfs::pcie_root(sysfs) {
-            Ok(root) => root,
-            Err(error) => {
-                self.incomplete(&format!("read the link {}", sysfs.display()), error.to_string());
-                None
-            }
-        }
-    }
-
-    fn vgpu_host(&mut self, sysfs: &Path) -> Option<VgpuHost> {
-        let path = sysfs.join("config");
+    fn vgpu_host(&mut self, folder: &Path) -> Option<VgpuHost> {
+        let path = folder.join("config");
         // A caller that may not read it is as one that reads 64 bytes of it: the mark is out of its sight.
         let config = fs::read(&path).ok()?;
         VgpuHost::parse(&config).unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-use nvml_wrapper::Device;
+use nvml_wrapper::{Device, error::NvmlError};
 
 use super::{super::raw, gpu::Reader};
 use crate::{
@@ -47,27 +47,31 @@ impl Reader<'_> {
     }
 
     /// What lies between another GPU, of a lower index, and this one.
-    pub(super) fn pair(&mut self, other: u32, first: &Device<'_>, second: &Device<'_>) -> Result<GpuPair, Problem> {
+    pub(super) fn pair(&mut self, other: u32, first: &Device<'_>, second: &Device<'_>) -> GpuPair {
         const READ: u32 = 0; // NVML_P2P_CAPS_INDEX_READ, and so on
         const WRITE: u32 = 1;
         const NVLINK: u32 = 2;
-        let index = self.index();
-        let ancestor = self.offered("nvmlDeviceGetTopologyCommonAncestor", || {
+        let gpus = [other, self.index()];
+        let ancestor = self.related("nvmlDeviceGetTopologyCommonAncestor", || {
             raw::fabric::common_ancestor(first, second)
-        })?;
-        let mut p2p = |capability: u32| -> Result<_, Problem> {
-            let status = self.offered("nvmlDeviceGetP2PStatus", || {
-                raw::fabric::p2p_status(first, second, capability)
-            })?;
-            Ok(status.and_then(P2pStatus::from_nvml))
+        });
+        let mut p2p = |capability| {
+            let status = || raw::fabric::p2p_status(first, second, capability);
+            let status = self.related("nvmlDeviceGetP2PStatus", status);
+            status.and_then(P2pStatus::from_nvml)
         };
-        Ok(GpuPair {
-            gpus: [other, index],
+        GpuPair {
+            gpus,
             common_ancestor: ancestor.map(CommonAncestor::from_nvml),
-            p2p_read: p2p(READ)?,
-            p2p_write: p2p(WRITE)?,
-            p2p_nvlink: p2p(NVLINK)?,
-        })
+            p2p_read: p2p(READ),
+            p2p_write: p2p(WRITE),
+            p2p_nvlink: p2p(NVLINK),
+        }
+    }
+
+    /// A value of two GPUs. Where one is lost it may be either: the value is absent, and the next reading says which.
+    fn related<T>(&mut self, call: &'static str, make: impl FnOnce() -> Result<T, NvmlError>) -> Option<T> {
+        self.offered(call, make).unwrap_or_default()
     }
 }
 

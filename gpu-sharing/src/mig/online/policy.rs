@@ -84,12 +84,12 @@ pub struct Prospect {
 impl Default for Prospect {
     fn default() -> Self {
         Self {
-            whole: 43.3,
-            half: 4.75,
+            whole: 55.0,
+            half: 1.9,
             poor_half: 1.7,
-            quarter: 4.6,
-            slot: 2.2,
-            shares: [2.9e-2, 4.2e-4, 1.2e-5],
+            quarter: 13.7,
+            slot: 0.72,
+            shares: [1e-3, 4.5e-6, 3e-7],
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     nvml::{
         abi::{ComputeHandle, Handle, InOut, InstanceHandle, List, MigPlace, Out, field, put, version_of},
         code::{Answer, Code},
-        session::{Instance, Session, answer},
+        session::{Instance, Session, on_compute, on_instance},
     },
 };
 
@@ -63,10 +63,9 @@ extern "C" fn nvmlGpuInstanceGetComputeInstanceProfileInfo(
     engines: c_uint,
     info: InOut<'_, nvmlComputeInstanceProfileInfo_t>,
 ) -> nvmlReturn_t {
-    answer(|session| {
+    on_instance(instance, |instance, session| {
         let info = info.ok_or(Code::INVALID_ARGUMENT)?;
         check_engines(engines)?;
-        let instance = session.instance(instance)?;
         let slices = slices(session, &instance, profile)?;
         fill!(info, instance, profile, slices);
         Ok(())
@@ -84,23 +83,24 @@ extern "C" fn nvmlGpuInstanceGetComputeInstanceProfileInfoV(
     engines: c_uint,
     info: VersionedInfo,
 ) -> nvmlReturn_t {
-    answer(|session| {
+    on_instance(instance, |instance, session| {
         if info.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
         check_engines(engines)?;
-        let instance = session.instance(instance)?;
         let slices = slices(session, &instance, profile)?;
         let total = instance.gpu.board.memory.total_bytes;
         let name = format!("MIG {}", instance.profile.name(slices, total));
         // SAFETY: it is not null, and the caller gives a structure that starts with its version.
         let version = unsafe { info.0.read() };
+        // The function came with version 2; version 3 came with driver 550.
+        let knows_3 = session.driver.is_at_least(550);
         if version == version_of::<nvmlComputeInstanceProfileInfo_v2_t>(2) {
             // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
             let info = unsafe { &mut *info.0.cast::<nvmlComputeInstanceProfileInfo_v2_t>() };
             fill!(info, instance, profile, slices);
             info.name = field(&name);
-        } else if version == version_of::<nvmlComputeInstanceProfileInfo_v3_t>(3) {
+        } else if knows_3 && version == version_of::<nvmlComputeInstanceProfileInfo_v3_t>(3) {
             // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
             let info = unsafe { &mut *info.0.cast::<nvmlComputeInstanceProfileInfo_v3_t>() };
             fill!(info, instance, profile, slices);
@@ -119,8 +119,7 @@ extern "C" fn nvmlGpuInstanceGetComputeInstanceRemainingCapacity(
     profile: c_uint,
     count: Out<'_, c_uint>,
 ) -> nvmlReturn_t {
-    answer(|session| {
-        let instance = session.instance(instance)?;
+    on_instance(instance, |instance, session| {
         let slices = slices(session, &instance, profile)?;
         let free = instance.state.free(instance.table, slices).len();
         put(count, u32::try_from(free).map_err(|_| Code::UNKNOWN)?)
@@ -134,8 +133,7 @@ extern "C" fn nvmlGpuInstanceGetComputeInstancePossiblePlacements(
     list: List<nvmlComputeInstancePlacement_t>,
     count: InOut<'_, c_uint>,
 ) -> nvmlReturn_t {
-    answer(|session| {
-        let instance = session.instance(instance)?;
+    on_instance(instance, |instance, session| {
         let size = slices(session, &instance, profile)?;
         let placements = compute_starts(instance.profile.slices, size)
             .into_iter()
@@ -147,13 +145,12 @@ extern "C" fn nvmlGpuInstanceGetComputeInstancePossiblePlacements(
 
 fn create(
     session: &Session,
-    instance: InstanceHandle,
+    instance: Instance<'_>,
     profile: c_uint,
     start: Option<u32>,
     out: Out<'_, ComputeHandle>,
 ) -> Answer {
     let out = out.ok_or(Code::INVALID_ARGUMENT)?;
-    let instance = session.instance(instance)?;
     let Instance { gpu, table, state, .. } = instance;
     let slices = slices(session, &instance, profile)?;
     let made = session.change(gpu, |record| {
@@ -177,7 +174,9 @@ extern "C" fn nvmlGpuInstanceCreateComputeInstance(
     profile: c_uint,
     compute: Out<'_, ComputeHandle>,
 ) -> nvmlReturn_t {
-    answer(|session| create(session, instance, profile, None, compute))
+    on_instance(instance, |instance, session| {
+        create(session, instance, profile, None, compute)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -187,7 +186,7 @@ extern "C" fn nvmlGpuInstanceCreateComputeInstanceWithPlacement(
     placement: Option<&nvmlComputeInstancePlacement_t>,
     compute: Out<'_, ComputeHandle>,
 ) -> nvmlReturn_t {
-    answer(|session| {
+    on_instance(instance, |instance, session| {
         let placement = placement.ok_or(Code::INVALID_ARGUMENT)?;
         if compute_slices(profile) != Some(placement.size) {
             return Err(Code::INVALID_ARGUMENT);
@@ -198,8 +197,7 @@ extern "C" fn nvmlGpuInstanceCreateComputeInstanceWithPlacement(
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlComputeInstanceDestroy(compute: ComputeHandle) -> nvmlReturn_t {
-    answer(|session| {
-        let device = session.compute(compute)?;
+    on_compute(compute, |device, session| {
         session.change(device.gpu, |record| {
             let used = record.used();
             record
@@ -220,12 +218,11 @@ extern "C" fn nvmlGpuInstanceGetComputeInstances(
     list: List<ComputeHandle>,
     count: Out<'_, c_uint>,
 ) -> nvmlReturn_t {
-    answer(|session| {
+    on_instance(instance, |instance, session| {
         let count = count.ok_or(Code::INVALID_ARGUMENT)?;
         if list.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        let instance = session.instance(instance)?;
         let slices = slices(session, &instance, profile)?;
         let found: Vec<ComputeHandle> = instance
             .state
@@ -254,9 +251,8 @@ extern "C" fn nvmlGpuInstanceGetComputeInstanceById(
     id: c_uint,
     compute: Out<'_, ComputeHandle>,
 ) -> nvmlReturn_t {
-    answer(|session| {
+    on_instance(instance, |instance, _| {
         let out = compute.ok_or(Code::INVALID_ARGUMENT)?;
-        let instance = session.instance(instance)?;
         if instance.state.compute.iter().all(|compute| compute.id != id) {
             return Err(Code::NOT_FOUND);
         }
@@ -271,8 +267,7 @@ extern "C" fn nvmlGpuInstanceGetComputeInstanceById(
 
 /// The device is the GPU in the first version, the MIG device in the second.
 fn info(compute: ComputeHandle, whole: bool, info: Out<'_, nvmlComputeInstanceInfo_t>) -> nvmlReturn_t {
-    answer(|session| {
-        let device = session.compute(compute)?;
+    on_compute(compute, |device, _| {
         let handle = if whole {
             device.gpu.handle
         } else {

@@ -6,9 +6,9 @@ use nvml_wrapper_sys::bindings::{nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlG
 
 use super::{profiles::by_id, report, table};
 use crate::nvml::{
-    abi::{Handle, InstanceHandle, Out, put},
+    abi::{Handle, InstanceHandle, List, Out, put},
     code::{Answer, Code},
-    session::{Gpu, Instance, Session, answer, on},
+    session::{Gpu, Instance, Session, on, on_instance},
 };
 
 fn create(gpu: &Gpu, session: &Session, id: c_uint, start: Option<u32>, out: Out<'_, nvmlGpuInstance_t>) -> Answer {
@@ -49,8 +49,7 @@ extern "C" fn nvmlDeviceCreateGpuInstanceWithPlacement(
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpuInstanceDestroy(instance: InstanceHandle) -> nvmlReturn_t {
-    answer(|session| {
-        let Instance { gpu, state, .. } = session.instance(instance)?;
+    on_instance(instance, |Instance { gpu, state, .. }, session| {
         session.change(gpu, |record| record.mig.destroy(state.id).map_err(Code::from))?;
         report(session, gpu);
         Ok(())
@@ -62,7 +61,7 @@ extern "C" fn nvmlGpuInstanceDestroy(instance: InstanceHandle) -> nvmlReturn_t {
 extern "C" fn nvmlDeviceGetGpuInstances(
     device: Handle,
     id: c_uint,
-    list: crate::nvml::abi::List<nvmlGpuInstance_t>,
+    list: List<nvmlGpuInstance_t>,
     count: Out<'_, c_uint>,
 ) -> nvmlReturn_t {
     on(device, |gpu, session| {
@@ -102,8 +101,7 @@ extern "C" fn nvmlDeviceGetGpuInstanceById(device: Handle, id: c_uint, instance:
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlGpuInstanceGetInfo(instance: InstanceHandle, info: Out<'_, nvmlGpuInstanceInfo_t>) -> nvmlReturn_t {
-    answer(|session| {
-        let found = session.instance(instance)?;
+    on_instance(instance, |found, _| {
         let value = nvmlGpuInstanceInfo_t {
             device: found.gpu.handle.raw(),
             id: found.state.id,

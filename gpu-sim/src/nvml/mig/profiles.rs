@@ -99,7 +99,7 @@ macro_rules! fill {
 }
 
 impl VersionedInfo {
-    fn fill(self, gpu: &Gpu, find: impl FnOnce() -> Answer<&'static MigProfile>) -> Answer {
+    fn fill(self, gpu: &Gpu, session: &Session, find: impl FnOnce() -> Answer<&'static MigProfile>) -> Answer {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
@@ -109,13 +109,16 @@ impl VersionedInfo {
             let name = profile.name(profile.slices, gpu.board.memory.total_bytes);
             format!("MIG {name}")
         };
+        // The function came with version 2; version 3 came with driver 550.
+        let knows_3 = session.driver.is_at_least(550);
         if version == version_of::<nvmlGpuInstanceProfileInfo_v2_t>(2) {
             let profile = find()?;
             // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
             let info = unsafe { &mut *self.0.cast::<nvmlGpuInstanceProfileInfo_v2_t>() };
             fill!(info, profile, &name(profile));
             info.isP2pSupported = 0;
-        } else if version == version_of::<nvmlGpuInstanceProfileInfo_v3_t>(3) {
+            info.version = 0; // measured
+        } else if knows_3 && version == version_of::<nvmlGpuInstanceProfileInfo_v3_t>(3) {
             let profile = find()?;
             // SAFETY: by its version the structure behind the pointer is this one, and every bit pattern is a value.
             let info = unsafe { &mut *self.0.cast::<nvmlGpuInstanceProfileInfo_v3_t>() };
@@ -135,7 +138,7 @@ extern "C" fn nvmlDeviceGetGpuInstanceProfileInfoV(
     info: VersionedInfo,
 ) -> nvmlReturn_t {
     on(device, |gpu, session| {
-        info.fill(gpu, || by_constant(gpu, session, constant))
+        info.fill(gpu, session, || by_constant(gpu, session, constant))
     })
 }
 
@@ -146,7 +149,7 @@ extern "C" fn nvmlDeviceGetGpuInstanceProfileInfoByIdV(
     info: VersionedInfo,
 ) -> nvmlReturn_t {
     on(device, |gpu, session| {
-        info.fill(gpu, || {
+        info.fill(gpu, session, || {
             check_told(gpu, session)?;
             by_id(gpu, session, id)
         })

@@ -1,0 +1,429 @@
+use std::{
+    collections::BTreeSet,
+    env,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, ValueEnum};
+use gpu_cdi::{Companion, DiscoverConfig, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, Spec};
+use gpu_core::nvml::{Library, LibrarySearch};
+
+use super::output::{self, Notation};
+use crate::{program::remark, toolkit_config, vendor};
+
+/// The flags and variables of `nvidia-ctk cdi generate` (v1.20), but for those of the modes csv and wsl.
+#[derive(Debug, Args)]
+pub(in crate::gpuctl) struct Generate {
+    /// Where the spec is written [default: standard output]
+    #[arg(long, env = "NVIDIA_CTK_CDI_OUTPUT_FILE_PATH", value_name = "PATH")]
+    output: Option<PathBuf>,
+
+    /// Its notation [default: as the extension of the output says, else yaml]
+    #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_OUTPUT_FORMAT", value_enum)]
+    format: Option<Notation>,
+
+    /// What is described
+    #[arg(
+        long,
+        alias = "discovery-mode",
+        env = "NVIDIA_CTK_CDI_GENERATE_MODE",
+        value_enum,
+        default_value = "auto"
+    )]
+    mode: Mode,
+
+    /// The GPUs, by index or UUID, or the IMEX channels; `all` for all that there are
+    #[arg(
+        long,
+        visible_alias = "device",
+        alias = "device-ids",
+        alias = "devices",
+        env = "NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS",
+        value_delimiter = ',',
+        default_value = "all",
+        value_name = "ID"
+    )]
+    device_id: Vec<String>,
+
+    /// How GPUs are named, each name making one device
+    #[arg(
+        long,
+        alias = "device-name-strategies",
+        env = "NVIDIA_CTK_CDI_GENERATE_DEVICE_NAME_STRATEGIES",
+        value_delimiter = ',',
+        default_values = ["index", "uuid"],
+        value_name = "index|type-index|uuid"
+    )]
+    device_name_strategy: Vec<NameStrategy>,
+
+    /// Leaves out the device `all`
+    #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_NO_ALL_DEVICE", value_parser = vendor::parse_bool, num_args = 0..=1,
+          require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    no_all_device: bool,
+
+    /// The vendor part of the kind
+    #[arg(long, alias = "cdi-vendor", default_value = "nvidia.com")]
+    vendor: String,
+
+    /// The class part of the kind
+    #[arg(long, alias = "cdi-class", default_value = "gpu")]
+    class: String,
+
+    /// The root of the driver's files [default: `nvidia-container-cli.root` of the toolkit's configuration, else /]
+    #[arg(long, env = "NVIDIA_DRIVER_ROOT", value_name = "PATH")]
+    driver_root: Option<PathBuf>,
+
+    /// The root of the device nodes [default: the driver root]
+    #[arg(long, env = "NVIDIA_CTK_DEV_ROOT", value_name = "PATH")]
+    dev_root: Option<PathBuf>,
+
+    /// Folders to look for libraries in, in place of the usual ones
+    #[arg(
+        long,
+        alias = "library-search-paths",
+        env = "NVIDIA_CTK_CDI_GENERATE_LIBRARY_SEARCH_PATHS",
+        value_delimiter = ',',
+        value_name = "PATH"
+    )]
+    library_search_path: Vec<PathBuf>,
+
+    /// Folders to look for configuration files in, in place of the usual ones
+    #[arg(
+        long,
+        alias = "config-search-paths",
+        env = "NVIDIA_CTK_CDI_GENERATE_CONFIG_SEARCH_PATHS",
+        value_delimiter = ',',
+        value_name = "PATH"
+    )]
+    config_search_path: Vec<PathBuf>,
+
+    /// The hook program on the host [default: nvidia-cdi-hook as found in PATH, else /usr/bin/nvidia-cdi-hook]
+    #[arg(
+        long,
+        alias = "nvidia-ctk-path",
+        env = "NVIDIA_CTK_CDI_HOOK_PATH",
+        value_name = "PATH"
+    )]
+    nvidia_cdi_hook_path: Option<String>,
+
+    /// The host's ldconfig, for the hook that calls it [default: the hook's own]
+    #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_LDCONFIG_PATH", value_name = "PATH")]
+    ldconfig_path: Option<String>,
+
+    /// Hooks to leave out; `all` for all
+    #[arg(
+        long,
+        alias = "disable-hooks",
+        env = "NVIDIA_CTK_CDI_GENERATE_DISABLED_HOOKS",
+        value_name = "NAMES"
+    )]
+    disable_hook: Vec<String>,
+
+    /// Hooks to keep that are left out otherwise
+    #[arg(
+        long,
+        alias = "enable-hooks",
+        env = "NVIDIA_CTK_CDI_GENERATE_ENABLED_HOOKS",
+        value_name = "NAMES"
+    )]
+    enable_hook: Vec<String>,
+
+    /// The vendor's switches: no-additional-gids-for-device-nodes, disable-ipc-discoverer, disable-nvsandboxutils
+    #[arg(
+        long,
+        alias = "feature-flags",
+        env = "NVIDIA_CTK_CDI_GENERATE_FEATURE_FLAGS",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    feature_flag: Vec<String>,
+
+    /// The toolkit's configuration file [default: /etc/nvidia-container-runtime/config.toml]
+    #[arg(long, env = "NVIDIA_CTK_CONFIG_FILE_PATH", value_name = "PATH")]
+    config: Option<PathBuf>,
+
+    /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
+    #[arg(long, value_name = "PATH", env = "GPU_NVML_LIBRARY")]
+    nvml_library: Option<PathBuf>,
+
+    /// Where the host's /sys is (an addition of this program)
+    #[arg(long, value_name = "PATH", env = "GPU_HOST_ROOT", default_value = "/")]
+    host_root: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// As nvml
+    Auto,
+    /// The GPUs that NVML tells of
+    Nvml,
+    /// One device with every NVIDIA node, to manage GPUs
+    Management,
+    Gds,
+    Gdrcopy,
+    Mofed,
+    Nvswitch,
+    /// IMEX channels
+    Imex,
+}
+
+impl Generate {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
+        let options = self.options()?;
+        let driver_root = self.driver_root()?;
+        let ids: Vec<&str> = self.device_id.iter().map(String::as_str).collect();
+        let spec = match self.mode {
+            Mode::Auto | Mode::Nvml => self.gpus(&ids, &driver_root, options)?,
+            Mode::Imex => {
+                let channels = if ids.contains(&"all") {
+                    Vec::new()
+                } else {
+                    ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?
+                };
+                gpu_cdi::generate_imex(&self.files(&driver_root, None)?, &channels, &options)?
+            }
+            mode => {
+                ensure!(ids == ["all"], "this mode has one device, `all`, and no `--device-id`");
+                let files = self.files(&driver_root, None)?;
+                match mode.companion() {
+                    Some(companion) => gpu_cdi::generate_companion(companion, &files, &options)?,
+                    None => gpu_cdi::generate_management(&files, &options)?,
+                }
+            }
+        };
+        let output = self.output.as_deref().filter(|path| !path.as_os_str().is_empty());
+        output::write(&spec, output, self.format)?;
+        remark(format_args!(
+            "Generated CDI spec with version {} and {} devices",
+            spec.cdi_version,
+            spec.devices.len()
+        ));
+        Ok(())
+    }
+
+    fn gpus(&self, ids: &[&str], driver_root: &Path, mut options: GenerateOptions) -> anyhow::Result<Spec> {
+        if !ids.contains(&"all") {
+            for id in ids {
+                ensure!(
+                    !id.starts_with("MIG-") && !id.contains(':'),
+                    "`{id}` is a MIG device, and these cannot be described yet"
+                );
+                ensure!(*id != "none", "an empty device (`none`) is not supported");
+                options.gpus.push(id.parse()?);
+            }
+        }
+        let library = Library::open(&LibrarySearch {
+            library: self.nvml_library.clone(),
+            driver_root: Some(driver_root.to_owned()),
+        })?;
+        let inventory = library.inventory(&self.host_root)?;
+        for problem in &inventory.problems {
+            remark(format_args!("warning: {problem}"));
+        }
+        let version = inventory.driver.as_ref().map(|driver| driver.version.to_string());
+        let files = self.files(driver_root, version)?;
+        let generated = gpu_cdi::generate(&inventory, &files, &options)?;
+        for gpu in &generated.skipped {
+            remark(format_args!("warning: left out: {gpu}"));
+        }
+        Ok(generated.spec)
+    }
+
+    fn files(&self, driver_root: &Path, version: Option<String>) -> anyhow::Result<DriverFiles> {
+        let mut config = DiscoverConfig::new(driver_root).with_search_paths(
+            env::var_os("PATH").as_deref(),
+            env::var_os("XDG_DATA_DIRS").as_deref(),
+        );
+        config.dev_root.clone_from(&self.dev_root);
+        config.sys_root.clone_from(&self.host_root);
+        config.driver_version = version;
+        config.library_search_paths = beneath(driver_root, &self.library_search_path);
+        config.config_search_paths = beneath(driver_root, &self.config_search_path);
+        let files = DriverFiles::discover(&config)?;
+        for problem in &files.problems {
+            remark(format_args!("warning: {problem}"));
+        }
+        Ok(files)
+    }
+
+    fn driver_root(&self) -> anyhow::Result<PathBuf> {
+        if let Some(root) = self.driver_root.as_ref().filter(|root| !root.as_os_str().is_empty()) {
+            return Ok(root.clone());
+        }
+        let config = toolkit_config::read(self.config.as_deref())?;
+        Ok(config.driver_root.map_or_else(|| PathBuf::from("/"), PathBuf::from))
+    }
+
+    fn options(&self) -> anyhow::Result<GenerateOptions> {
+        let mut options = GenerateOptions::default();
+        options.kind = Kind::new(&self.vendor, &self.class)?;
+        options.names.clone_from(&self.device_name_strategy);
+        options.all_device = !self.no_all_device;
+        options.hook_path = hook_path(self.nvidia_cdi_hook_path.as_deref().unwrap_or_default());
+        options.ldconfig_path = self.ldconfig_path.clone().filter(|path| !path.is_empty());
+        options.disabled_hooks = self.disabled_hooks()?;
+        for flag in self.feature_flag.iter().filter(|flag| !flag.is_empty()) {
+            match flag.as_str() {
+                "no-additional-gids-for-device-nodes" => options.additional_gids = false,
+                "disable-ipc-discoverer" => options.ipc_sockets = false,
+                // What these ask for is so anyway: the library they turn off is not used, groups are added, and there is
+                // no csv mode.
+                "disable-nvsandboxutils"
+                | "allow-additional-gids-for-device-nodes"
+                | "disable-multiple-csv-devices" => {}
+                other => bail!("feature flag `{other}` is not supported"),
+            }
+        }
+        Ok(options)
+    }
+
+    fn disabled_hooks(&self) -> anyhow::Result<BTreeSet<HookName>> {
+        let enabled = self.enable_hook.join(",");
+        ensure!(
+            enabled.split(',').all(|name| name.trim() != "all"),
+            "`--enable-hook` takes names of hooks, not `all`"
+        );
+        let enabled = HookName::parse_list(&enabled).context("`--enable-hook`")?;
+        ensure!(
+            !enabled.contains(&HookName::Chmod),
+            "hook `chmod` is in no spec and cannot be enabled"
+        );
+        let disabled = HookName::parse_list(&self.disable_hook.join(",")).context("`--disable-hook`")?;
+        Ok(disabled.difference(&enabled).copied().collect())
+    }
+}
+
+impl Mode {
+    fn companion(self) -> Option<Companion> {
+        match self {
+            Self::Gds => Some(Companion::Gds),
+            Self::Gdrcopy => Some(Companion::GdrCopy),
+            Self::Mofed => Some(Companion::Mofed),
+            Self::Nvswitch => Some(Companion::NvSwitch),
+            Self::Auto | Self::Nvml | Self::Management | Self::Imex => None,
+        }
+    }
+}
+
+/// Paths as the driver root has them: the vendor's program takes them as the host does.
+fn beneath(root: &Path, paths: &[PathBuf]) -> Vec<PathBuf> {
+    let inside = |path: &PathBuf| match path.strip_prefix(root) {
+        Ok(rest) => Path::new("/").join(rest),
+        Err(_) => path.clone(),
+    };
+    paths.iter().map(inside).collect()
+}
+
+/// The hook program: a path as it is, a name as found in `PATH`, else in `/usr/bin`.
+fn hook_path(asked: &str) -> String {
+    if asked.starts_with('/') {
+        return asked.to_owned();
+    }
+    let name = if asked.is_empty() { "nvidia-cdi-hook" } else { asked };
+    let dirs = env::var_os("PATH").unwrap_or_default();
+    let is_program = |path: &PathBuf| {
+        path.metadata()
+            .is_ok_and(|status| status.is_file() && status.permissions().mode() & 0o111 != 0)
+    };
+    let mut found = env::split_paths(&dirs)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name));
+    match found
+        .find(is_program)
+        .map(PathBuf::into_os_string)
+        .map(std::ffi::OsString::into_string)
+    {
+        Some(Ok(path)) => path,
+        _ => format!("/usr/bin/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        generate: Generate,
+    }
+
+    #[track_caller]
+    fn parse(arguments: &[&str]) -> Generate {
+        let arguments = ["x"].iter().chain(arguments);
+        Program::try_parse_from(arguments).unwrap().generate
+    }
+
+    #[test]
+    fn the_vendors_flags_become_options() {
+        let options = parse(&[
+            "--vendor=example.com",
+            "--class=acc",
+            "--device-name-strategy=type-index,uuid",
+            "--no-all-device",
+            "--nvidia-ctk-path=/opt/nvidia-ctk",
+            "--ldconfig-path=/sbin/ldconfig.real",
+            "--disable-hooks=all",
+            "--enable-hook=update-ldcache",
+            "--feature-flags=no-additional-gids-for-device-nodes,disable-ipc-discoverer",
+        ])
+        .options()
+        .unwrap();
+        assert_eq!(options.kind.to_string(), "example.com/acc");
+        assert_eq!(options.names, [NameStrategy::TypeIndex, NameStrategy::Uuid]);
+        assert_eq!(options.hook_path, "/opt/nvidia-ctk");
+        assert_eq!(options.ldconfig_path.as_deref(), Some("/sbin/ldconfig.real"));
+        assert_eq!(
+            (options.all_device, options.additional_gids, options.ipc_sockets),
+            (false, false, false)
+        );
+        assert_eq!(
+            (
+                options.disabled_hooks.len(),
+                options.disabled_hooks.contains(&HookName::UpdateLdcache)
+            ),
+            (5, false)
+        );
+    }
+
+    #[test]
+    fn what_is_not_supported_is_said() {
+        #[track_caller]
+        fn check(arguments: &[&str], expected: &str) {
+            let generate = parse(arguments);
+            let result = generate.options().and_then(|options| {
+                let ids: Vec<_> = generate.device_id.iter().map(String::as_str).collect();
+                generate.gpus(&ids, Path::new("/"), options)
+            });
+            assert_eq!(result.unwrap_err().to_string(), expected);
+        }
+        check(
+            &["--feature-flag=enable-coherent-annotations"],
+            "feature flag `enable-coherent-annotations` is not supported",
+        );
+        check(
+            &["--device-id=0:1"],
+            "`0:1` is a MIG device, and these cannot be described yet",
+        );
+        check(
+            &["--enable-hook=all"],
+            "`--enable-hook` takes names of hooks, not `all`",
+        );
+        assert!(Program::try_parse_from(["x", "--mode=bogus"]).is_err());
+        assert!(Program::try_parse_from(["x", "--mode=csv"]).is_err());
+    }
+
+    #[test]
+    fn search_paths_are_taken_beneath_the_driver_root() {
+        let paths = ["/driver-root/lib64", "/opt/lib"].map(PathBuf::from);
+        assert_eq!(
+            beneath(Path::new("/driver-root"), &paths),
+            [PathBuf::from("/lib64"), PathBuf::from("/opt/lib")]
+        );
+        assert_eq!(beneath(Path::new("/"), &paths), paths);
+    }
+}

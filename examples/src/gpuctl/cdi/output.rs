@@ -1,0 +1,68 @@
+//! Where a CDI spec goes.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use clap::ValueEnum;
+use gpu_cdi::{Format, Spec};
+
+use crate::program::print;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Notation {
+    Json,
+    Yaml,
+}
+
+impl From<Notation> for Format {
+    fn from(notation: Notation) -> Self {
+        match notation {
+            Notation::Json => Self::Json,
+            Notation::Yaml => Self::Yaml,
+        }
+    }
+}
+
+/// Writes a spec to a file, or to standard output if there is none.
+pub(super) fn write(spec: &Spec, output: Option<&Path>, notation: Option<Notation>) -> anyhow::Result<()> {
+    let Some(path) = output else {
+        let mut text = spec.to_text(notation.map_or(Format::Yaml, Format::from))?;
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        return print(text);
+    };
+    Ok(spec.write(&named(path, notation)?)?)
+}
+
+/// The path with the extension that tells readers the notation; a name without one gets it.
+fn named(path: &Path, notation: Option<Notation>) -> anyhow::Result<PathBuf> {
+    if path.extension().is_none() {
+        return Ok(path.with_extension(match notation {
+            Some(Notation::Json) => "json",
+            _ => "yaml",
+        }));
+    }
+    if let (Some(asked), Some(format)) = (notation.map(Format::from), Format::of(path)) {
+        ensure!(
+            asked == format,
+            "`{}` would not be read as what `--format` asks for",
+            path.display()
+        );
+    }
+    Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extension_and_the_notation_agree() {
+        let name = |path: &str, notation| named(Path::new(path), notation).map(|path| path.display().to_string());
+        assert_eq!(name("/d/a", None).unwrap(), "/d/a.yaml");
+        assert_eq!(name("/d/a", Some(Notation::Json)).unwrap(), "/d/a.json");
+        assert_eq!(name("/d/a.json", Some(Notation::Json)).unwrap(), "/d/a.json");
+        assert!(name("/d/a.json", Some(Notation::Yaml)).is_err());
+    }
+}

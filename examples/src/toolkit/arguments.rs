@@ -1,0 +1,440 @@
+//! The vendor's flags and variables.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use gpu_runtime_config::{
+    Cdi, Settings,
+    apply::{Health, Restart},
+};
+
+use crate::{
+    engine::{Engine, Target},
+    vendor,
+};
+
+/// The settings of `nvidia-ctk-installer` (v1.20) that this program has.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The folder on the host, seen here under the same path, that gets the folder `toolkit`
+    #[arg(long, alias = "root", env = "TOOLKIT_INSTALL_DIR", value_name = "PATH",
+          default_value_t = vendor::env_or("ROOT", "/usr/local/nvidia"))]
+    pub(super) toolkit_install_dir: String,
+
+    /// Where the programs to install are [default: beside this one]
+    #[arg(long, env = "TOOLKIT_SOURCE_ROOT", value_name = "PATH")]
+    pub(super) toolkit_source_root: Option<PathBuf>,
+
+    /// The file that only one of these programs can hold
+    #[arg(
+        long,
+        env = "TOOLKIT_PID_FILE",
+        default_value = "/run/nvidia/toolkit/toolkit.pid",
+        value_name = "PATH"
+    )]
+    pub(super) pid_file: PathBuf,
+
+    /// Ends when the node is set up, and leaves it so
+    #[arg(short, long, env = "NO_DAEMON", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
+          default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    pub(super) no_daemon: bool,
+
+    /// Leaves the engine as it is
+    #[arg(long, env = "NO_RUNTIME_CONFIG", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
+          default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    pub(super) no_runtime_config: bool,
+
+    /// Shows what would be done, and does nothing (an addition of this program)
+    #[arg(long)]
+    pub(super) dry_run: bool,
+
+    /// The engine
+    #[arg(short, long, env = "RUNTIME", value_enum, default_value = "docker")]
+    pub(super) runtime: Engine,
+
+    /// Its main file, also set by `CONTAINERD_CONFIG` and `DOCKER_CONFIG` [default: the engine's own]
+    #[arg(long, alias = "runtime-config", env = "RUNTIME_CONFIG", value_name = "PATH")]
+    config: Option<String>,
+
+    /// The drop-in to write [default: conf.d/99-nvidia.toml or crio.conf.d/99-nvidia.toml of the engine's folder]
+    #[arg(long, env = "RUNTIME_DROP_IN_CONFIG", value_name = "PATH")]
+    drop_in_config: Option<String>,
+
+    /// Where the host has the drop-in, if it is elsewhere than here
+    #[arg(long, env = "RUNTIME_DROP_IN_CONFIG_HOST_PATH", value_name = "PATH")]
+    pub(super) drop_in_config_host_path: Option<PathBuf>,
+
+    /// The program behind the engine, asked for its version [default: what listens on the socket]
+    #[arg(long, env = "RUNTIME_EXECUTABLE_PATH", value_name = "PATH")]
+    pub(super) executable_path: Option<PathBuf>,
+
+    /// Where the engine's settings are read from: always its files, merged as the engine does it
+    #[arg(long, alias = "config-sources", env = "RUNTIME_CONFIG_SOURCES", value_delimiter = ',', value_enum,
+          default_values = ["command", "file"], hide_possible_values = true)]
+    config_source: Vec<ConfigSource>,
+
+    /// Its socket, also set by `CONTAINERD_SOCKET` and `DOCKER_SOCKET` [default: the engine's own]
+    #[arg(long, env = "RUNTIME_SOCKET", value_name = "PATH")]
+    socket: Option<String>,
+
+    /// How it is made to read its files [default: signal; systemd for crio]
+    #[arg(long, env = "RUNTIME_RESTART_MODE", value_enum)]
+    restart_mode: Option<RestartMode>,
+
+    /// How long it may take until it answers again, in seconds (an addition of this program)
+    #[arg(long, env = "GPU_RESTART_TIMEOUT", default_value_t = 60, value_name = "SECONDS")]
+    restart_timeout: u64,
+
+    /// Whether the engine shall inject CDI devices [default: as `--cdi-enabled`]
+    #[arg(long, env = "RUNTIME_ENABLE_CDI", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", value_name = "BOOL")]
+    enable_cdi_in_runtime: Option<bool>,
+
+    /// Where the host's files are
+    #[arg(long, env = "HOST_ROOT_MOUNT", default_value = "/host", value_name = "PATH")]
+    pub(super) host_root: PathBuf,
+
+    /// The name of the runtime, also set by `CONTAINERD_RUNTIME_CLASS` and `DOCKER_RUNTIME_NAME` [default: nvidia]
+    #[arg(
+        long,
+        alias = "nvidia-runtime-name",
+        alias = "runtime-class",
+        env = "NVIDIA_RUNTIME_NAME",
+        value_name = "NAME"
+    )]
+    runtime_name: Option<String>,
+
+    /// Whether it is the runtime of containers that name none
+    #[arg(long, env = "NVIDIA_RUNTIME_SET_AS_DEFAULT", value_parser = vendor::parse_bool, num_args = 0..=1,
+          require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    set_as_default: Option<bool>,
+
+    /// The root of the driver's files on the host
+    #[arg(
+        long,
+        alias = "nvidia-driver-root",
+        env = "NVIDIA_DRIVER_ROOT",
+        default_value = "/run/nvidia/driver",
+        value_name = "PATH"
+    )]
+    pub(super) driver_root: String,
+
+    /// Where it is seen from here [default: /driver-root if it is there, else the driver root beneath the host's]
+    #[arg(long, alias = "driver-root-path", env = "DRIVER_ROOT_CTR_PATH", value_name = "PATH")]
+    driver_root_ctr_path: Option<PathBuf>,
+
+    /// The root of the device nodes on the host [default: the driver root]
+    #[arg(long, alias = "nvidia-dev-root", env = "NVIDIA_DEV_ROOT", value_name = "PATH")]
+    dev_root: Option<String>,
+
+    /// Where it is seen from here [default: as the driver root]
+    #[arg(long, env = "DEV_ROOT_CTR_PATH", value_name = "PATH")]
+    dev_root_ctr_path: Option<PathBuf>,
+
+    /// Whether the node's GPUs are described for CDI
+    #[arg(long, alias = "enable-cdi", env = "CDI_ENABLED", value_parser = vendor::parse_bool, num_args = 0..=1,
+          require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    pub(super) cdi_enabled: bool,
+
+    /// Where CDI files are written
+    #[arg(long, env = "CDI_OUTPUT_DIR", default_value = "/var/run/cdi", value_name = "PATH")]
+    pub(super) cdi_output_dir: PathBuf,
+
+    /// The kind of the device with every node, for programs that manage GPUs
+    #[arg(
+        long,
+        env = "CDI_KIND",
+        default_value = "management.nvidia.com/gpu",
+        value_name = "KIND"
+    )]
+    pub(super) cdi_kind: gpu_cdi::Kind,
+
+    /// Which device nodes are made if they are missing
+    #[arg(
+        long,
+        env = "CREATE_DEVICE_NODES",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "control"
+    )]
+    create_device_nodes: Vec<DeviceNodes>,
+
+    /// Whether containers that are not privileged get the devices that their environment names
+    #[arg(long, env = "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", value_parser = vendor::parse_bool,
+          num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", value_name = "BOOL")]
+    pub(super) accept_nvidia_visible_devices_envvar_when_unprivileged: bool,
+
+    /// Whether containers get the devices that their mounts name
+    #[arg(long, env = "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS", value_parser = vendor::parse_bool,
+          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    pub(super) accept_nvidia_visible_devices_as_volume_mounts: bool,
+
+    /// The runtime's log file
+    #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_DEBUG", value_name = "PATH")]
+    pub(super) nvidia_container_runtime_debug: Option<String>,
+
+    /// The runtime's mode; all of them use CDI
+    #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_MODE", value_name = "MODE")]
+    pub(super) nvidia_container_runtime_mode: Option<String>,
+
+    /// The low-level runtimes [default: those of the engine, runc, crun]
+    #[arg(
+        long,
+        env = "NVIDIA_CONTAINER_RUNTIME_RUNTIMES",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    pub(super) nvidia_container_runtime_runtimes: Vec<String>,
+
+    /// The kind of devices that are named without one [default: nvidia.com/gpu]
+    #[arg(
+        long = "nvidia-container-runtime-modes.cdi.default-kind",
+        env = "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND",
+        value_name = "KIND"
+    )]
+    pub(super) default_kind: Option<String>,
+
+    /// What annotations begin with that name devices
+    #[arg(
+        long = "nvidia-container-runtime-modes.cdi.annotation-prefixes",
+        env = "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_ANNOTATION_PREFIXES",
+        value_delimiter = ',',
+        value_name = "PREFIX"
+    )]
+    pub(super) annotation_prefixes: Vec<String>,
+
+    /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
+    #[arg(long, env = "GPU_NVML_LIBRARY", value_name = "PATH")]
+    pub(super) nvml_library: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ConfigSource {
+    #[value(alias = "command")]
+    File,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum RestartMode {
+    /// SIGHUP to the process behind the socket
+    Signal,
+    /// `systemctl restart`
+    Systemd,
+    /// Somebody else does it
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DeviceNodes {
+    /// nvidiactl, nvidia-modeset, nvidia-uvm and nvidia-uvm-tools
+    Control,
+    None,
+}
+
+/// The vendor's settings that this program does not have, and the values with which it can do without.
+pub(super) const UNSUPPORTED: &[vendor::Unsupported] = &[
+    vendor::Unsupported {
+        variable: "ENABLE_NRI_PLUGIN",
+        harmless: vendor::FALSE,
+    },
+    vendor::Unsupported {
+        variable: "CONTAINERD_USE_LEGACY_CONFIG",
+        harmless: vendor::FALSE,
+    },
+    vendor::Unsupported {
+        variable: "CONTAINERD_RUNTIME_TYPE",
+        harmless: &["", "io.containerd.runc.v2"],
+    },
+    vendor::Unsupported {
+        variable: "CRIO_CONFIG_MODE",
+        harmless: &["", "config"],
+    },
+    vendor::Unsupported {
+        variable: "NVIDIA_CONTAINER_TOOLKIT_OPT_IN_FEATURES",
+        harmless: &[""],
+    },
+];
+
+/// What an older variable says where the newer one does not; each engine has its own.
+fn or_older(value: Option<&String>, engine: Engine, containerd: &str, docker: &str) -> Option<String> {
+    let older = match engine {
+        Engine::Containerd => vendor::env(containerd),
+        Engine::Docker => vendor::env(docker),
+        Engine::Crio => String::new(),
+    };
+    value
+        .cloned()
+        .into_iter()
+        .chain([older])
+        .find(|value| !value.is_empty())
+}
+
+impl Arguments {
+    /// Where the programs are installed, here and on the host.
+    pub(super) fn folder(&self) -> PathBuf {
+        Path::new(&self.toolkit_install_dir).join("toolkit")
+    }
+
+    pub(super) fn main(&self) -> Option<PathBuf> {
+        or_older(self.config.as_ref(), self.runtime, "CONTAINERD_CONFIG", "DOCKER_CONFIG").map(PathBuf::from)
+    }
+
+    pub(super) fn drop_in(&self) -> Option<PathBuf> {
+        self.drop_in_config
+            .clone()
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from)
+    }
+
+    pub(super) fn socket(&self) -> Option<PathBuf> {
+        or_older(self.socket.as_ref(), self.runtime, "CONTAINERD_SOCKET", "DOCKER_SOCKET").map(PathBuf::from)
+    }
+
+    pub(super) fn creates_control_nodes(&self) -> bool {
+        self.create_device_nodes.contains(&DeviceNodes::Control)
+    }
+
+    pub(super) fn driver_root_here(&self) -> PathBuf {
+        let usual = Path::new("/driver-root");
+        match &self.driver_root_ctr_path {
+            Some(path) if !path.as_os_str().is_empty() => path.clone(),
+            _ if usual.is_dir() => usual.to_owned(),
+            _ => self.host_root.join(self.driver_root.trim_start_matches('/')),
+        }
+    }
+
+    pub(super) fn dev_root_here(&self) -> PathBuf {
+        match &self.dev_root_ctr_path {
+            Some(path) if !path.as_os_str().is_empty() => path.clone(),
+            _ => match self.dev_root_on_host() {
+                root if root == self.driver_root => self.driver_root_here(),
+                root => self.host_root.join(root.trim_start_matches('/')),
+            },
+        }
+    }
+
+    pub(super) fn dev_root_on_host(&self) -> &str {
+        match &self.dev_root {
+            Some(root) if !root.is_empty() => root,
+            _ => &self.driver_root,
+        }
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        let name = or_older(
+            self.runtime_name.as_ref(),
+            self.runtime,
+            "CONTAINERD_RUNTIME_CLASS",
+            "DOCKER_RUNTIME_NAME",
+        );
+        let name = name.unwrap_or_else(|| "nvidia".to_owned());
+        let is_default = self.set_as_default.unwrap_or_else(|| {
+            let older = or_older(None, self.runtime, "CONTAINERD_SET_AS_DEFAULT", "DOCKER_SET_AS_DEFAULT");
+            older.is_none_or(|value| vendor::parse_bool(&value).unwrap_or(true))
+        });
+        let folder = self.folder();
+        let mut settings = Settings::vendor(&folder.to_string_lossy(), &name, is_default);
+        settings.cdi = self
+            .enable_cdi_in_runtime
+            .unwrap_or(self.cdi_enabled)
+            .then(Cdi::default);
+        if self.runtime == Engine::Containerd {
+            let prefixes = self.annotation_prefixes.iter().filter(|prefix| !prefix.is_empty());
+            settings.container_annotations = prefixes.map(|prefix| format!("{prefix}*")).collect();
+        }
+        settings
+    }
+
+    /// How the engine is made to read its files, and how it shows that it lives.
+    pub(super) fn restart(&self, target: &Target) -> anyhow::Result<(Restart, Option<Health>)> {
+        let socket = self.socket_on_host()?;
+        let mode = self.restart_mode.unwrap_or(match target.engine {
+            Engine::Crio => RestartMode::Systemd,
+            Engine::Containerd | Engine::Docker => RestartMode::Signal,
+        });
+        let restart = match mode {
+            RestartMode::None => return Ok((Restart::None, None)),
+            RestartMode::Signal => Restart::Signal { socket: socket.clone() },
+            RestartMode::Systemd => Restart::Systemd {
+                units: vec![target.engine.name().to_owned()],
+            },
+        };
+        let health = Health {
+            socket,
+            timeout: Duration::from_secs(self.restart_timeout),
+            settle: Duration::from_secs(2),
+            // Docker reads its file again without ending.
+            new_process: !(target.engine == Engine::Docker && mode == RestartMode::Signal),
+        };
+        Ok((restart, Some(health)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parse(arguments: &[&str]) -> Arguments {
+        Program::try_parse_from(["x"].iter().chain(arguments))
+            .unwrap()
+            .arguments
+    }
+
+    #[test]
+    fn three_runtimes_are_offered_as_the_vendor_does() {
+        let settings = parse(&["--runtime=containerd", "--cdi-enabled", "--set-as-default=false"]).settings();
+        let runtimes: Vec<_> = settings.runtimes.iter().map(|runtime| runtime.path.as_str()).collect();
+        assert_eq!(
+            runtimes,
+            [
+                "/usr/local/nvidia/toolkit/nvidia-container-runtime",
+                "/usr/local/nvidia/toolkit/nvidia-container-runtime.cdi",
+                "/usr/local/nvidia/toolkit/nvidia-container-runtime.legacy",
+            ]
+        );
+        assert_eq!((settings.default_runtime, settings.cdi), (None, Some(Cdi::default())));
+        let settings = parse(&[
+            "--runtime-name=gpu",
+            "--nvidia-container-runtime-modes.cdi.annotation-prefixes=a/",
+        ])
+        .settings();
+        assert_eq!(settings.default_runtime.as_deref(), Some("gpu"));
+        assert!(settings.container_annotations.is_empty(), "Docker has no such list");
+    }
+
+    #[test]
+    fn roots_are_found_beneath_the_hosts() {
+        let arguments = parse(&["--driver-root=/drv", "--dev-root=/", "--host-root=/host"]);
+        assert_eq!(arguments.driver_root_here(), PathBuf::from("/host/drv"));
+        assert_eq!(arguments.dev_root_here(), PathBuf::from("/host/"));
+        let arguments = parse(&["--driver-root=/drv", "--driver-root-ctr-path=/d"]);
+        assert_eq!(
+            (arguments.dev_root_here(), arguments.dev_root_on_host()),
+            (PathBuf::from("/d"), "/drv")
+        );
+    }
+
+    #[test]
+    fn what_is_not_supported_is_bad_usage() {
+        for argument in [
+            "--runtime=podman",
+            "--restart-mode=kill",
+            "--config-source=file=/x",
+            "--create-device-nodes=all",
+        ] {
+            assert!(Program::try_parse_from(["x", argument]).is_err(), "{argument}");
+        }
+        parse(&["--config-source=command,file"]);
+    }
+}

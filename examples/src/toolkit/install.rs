@@ -1,0 +1,195 @@
+//! The programs that containers refer to, and the configuration beside them.
+
+use std::{
+    env, fs,
+    fs::File,
+    io::{self, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use gpu_runtime_config::toolkit::{self, Assignment};
+
+use super::arguments::Arguments;
+use crate::{engine::Target, toolkit_config};
+
+/// What is installed under which name, the vendor's and our own.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("nvidia-container-runtime", "gpu-container-runtime"),
+    ("nvidia-container-runtime.cdi", "gpu-container-runtime"),
+    ("nvidia-container-runtime.legacy", "gpu-container-runtime"),
+    ("nvidia-cdi-hook", "gpu-cdi-hook"),
+    ("nvidia-ctk", "gpuctl"),
+    ("gpuctl", "gpuctl"),
+];
+
+pub(super) const HOOK: &str = "nvidia-cdi-hook";
+
+/// The names in the folder that programs are installed in.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    let config = Path::new(toolkit_config::BESIDE).join(toolkit_config::PATH);
+    let programs = PROGRAMS.iter().map(|(name, _)| (*name).to_owned());
+    programs.chain([config.to_string_lossy().into_owned()])
+}
+
+/// Installs the programs and writes their configuration. What is as it should be is not touched: containers run by it.
+pub(super) fn install(arguments: &Arguments, target: &Target) -> anyhow::Result<()> {
+    let folder = arguments.folder();
+    let source = match &arguments.toolkit_source_root {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.clone(),
+        _ => beside()?,
+    };
+    for (name, program) in PROGRAMS {
+        let from = source.join(program);
+        let content =
+            fs::read(&from).with_context(|| format!("cannot read `{}`, which is to be installed", from.display()))?;
+        put(&folder.join(name), &content, 0o755)?;
+    }
+    let path = folder.join(toolkit_config::BESIDE).join(toolkit_config::PATH);
+    let text = configuration(arguments, target, &folder)?;
+    put(&path, text.as_bytes(), 0o644)
+}
+
+fn beside() -> anyhow::Result<PathBuf> {
+    let own = env::current_exe().context("cannot tell where this program is")?;
+    Ok(own.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+/// The toolkit's configuration: the vendor's defaults with what was asked for.
+fn configuration(arguments: &Arguments, target: &Target, folder: &Path) -> anyhow::Result<String> {
+    let runtimes = match arguments.nvidia_container_runtime_runtimes.as_slice() {
+        [] => target.low_level_runtimes(&arguments.settings())?,
+        given => given.to_vec(),
+    };
+    let mut settings = vec![
+        format!("nvidia-container-cli.root={}", arguments.driver_root),
+        format!("nvidia-ctk.path={}", folder.join("nvidia-ctk").display()),
+        "nvidia-container-runtime-hook.skip-mode-detection=true".to_owned(),
+        format!(
+            "accept-nvidia-visible-devices-envvar-when-unprivileged={}",
+            arguments.accept_nvidia_visible_devices_envvar_when_unprivileged
+        ),
+        format!(
+            "accept-nvidia-visible-devices-as-volume-mounts={}",
+            arguments.accept_nvidia_visible_devices_as_volume_mounts
+        ),
+        format!("nvidia-container-runtime.runtimes={}", runtimes.join(",")),
+    ];
+    let optional = [
+        (
+            "nvidia-container-runtime.debug",
+            &arguments.nvidia_container_runtime_debug,
+        ),
+        (
+            "nvidia-container-runtime.mode",
+            &arguments.nvidia_container_runtime_mode,
+        ),
+        (
+            "nvidia-container-runtime.modes.cdi.default-kind",
+            &arguments.default_kind,
+        ),
+    ];
+    for (key, value) in optional {
+        let value = value.as_ref().filter(|value| !value.is_empty());
+        settings.extend(value.map(|value| format!("{key}={value}")));
+    }
+    if !arguments.annotation_prefixes.is_empty() {
+        let prefixes = arguments.annotation_prefixes.join(",");
+        settings.push(format!(
+            "nvidia-container-runtime.modes.cdi.annotation-prefixes={prefixes}"
+        ));
+    }
+    let assignments = settings
+        .iter()
+        .map(|setting| Assignment::parse(setting, ","))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(toolkit::set(
+        "config.toml".as_ref(),
+        &toolkit::defaults(),
+        &assignments,
+    )?)
+}
+
+/// Puts a file in place, whole or not at all, if it is not there already.
+fn put(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
+    let is_there = || {
+        let file = fs::metadata(path).is_ok_and(|status| status.permissions().mode() & 0o7777 == mode);
+        file && fs::read(path).is_ok_and(|found| found == content)
+    };
+    if is_there() {
+        return Ok(());
+    }
+    let Some(folder) = path.parent() else {
+        bail!("`{}` is no file", path.display())
+    };
+    let write = || -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let temporary = path.with_extension("gpu-toolkit.tmp");
+        let result = fill(&temporary, content, mode).and_then(|()| fs::rename(&temporary, path));
+        if result.is_err() {
+            // Best effort: the first error is the one to report.
+            let _ = fs::remove_file(&temporary);
+        }
+        result?;
+        File::open(folder)?.sync_all()
+    };
+    write().with_context(|| format!("cannot install `{}`", path.display()))?;
+    tracing::info!("installed `{}`", path.display());
+    Ok(())
+}
+
+fn fill(temporary: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    // What an earlier one left when it was killed.
+    match fs::remove_file(temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(temporary)?;
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_as_it_should_be_stays_the_same_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/program");
+        let inode = || fs::metadata(&path).unwrap().ino();
+        put(&path, b"1", 0o755).unwrap();
+        let first = inode();
+        put(&path, b"1", 0o755).unwrap();
+        assert_eq!(inode(), first);
+        put(&path, b"2", 0o755).unwrap();
+        assert_eq!(
+            (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().mode() & 0o777),
+            (b"2".to_vec(), 0o755)
+        );
+        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn every_name_has_a_temporary_name_of_its_own() {
+        let mut names: Vec<_> = PROGRAMS
+            .iter()
+            .map(|(name, _)| Path::new(name).with_extension("gpu-toolkit.tmp"))
+            .collect();
+        names.dedup();
+        // The three runtimes are written one after the other, so that they may share one.
+        assert!(
+            names
+                .iter()
+                .all(|name| !PROGRAMS.iter().any(|(other, _)| Path::new(other) == name))
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! `gpu-container-runtime` as an engine calls it, in front of a low-level runtime that only tells what it got.
+#![cfg(feature = "container-runtime")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+
+/// A host with a CDI spec, a bundle, and a `runc` that prints its arguments.
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new(toolkit: &str) -> Self {
+        let host = Self {
+            dir: tempfile::tempdir().expect("a temporary folder"),
+        };
+        for folder in ["bin", "bundle", "cdi"] {
+            fs::create_dir(host.path(folder)).expect("a new folder");
+        }
+        let runc = host.path("bin/runc");
+        fs::write(&runc, "#!/bin/sh\necho \"$@\"\n").expect("a new file");
+        fs::set_permissions(&runc, fs::Permissions::from_mode(0o755)).expect("its mode");
+        let cdi = host.path("cdi");
+        let toolkit = format!(
+            "{toolkit}\n[nvidia-container-runtime.modes.cdi]\nspec-dirs = [\"{}\"]\n",
+            cdi.display()
+        );
+        fs::write(host.path("config.toml"), toolkit).expect("a new file");
+        let device = json!({ "name": "0", "containerEdits": { "env": ["GPU=0"] } });
+        let spec = json!({ "cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [device] });
+        fs::write(host.path("cdi/nvidia.json"), spec.to_string()).expect("a new file");
+        host
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn ask(&self, variable: &str) -> String {
+        let config = json!({ "ociVersion": "1.1.0", "process": { "env": [variable] } }).to_string();
+        fs::write(self.path("bundle/config.json"), &config).expect("a new file");
+        config
+    }
+
+    fn run(&self, arguments: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_gpu-container-runtime"))
+            .args(arguments.split_whitespace())
+            .current_dir(self.path("bundle"))
+            .env("PATH", format!("{}:/bin", self.path("bin").display()))
+            .env("NVIDIA_CTK_CONFIG_FILE_PATH", self.path("config.toml"))
+            .output()
+            .expect("the program runs")
+    }
+
+    fn config(&self) -> String {
+        fs::read_to_string(self.path("bundle/config.json")).expect("the configuration")
+    }
+}
+
+const CREATE: &str = "--root /r --log log.json --log-format json create --bundle . name";
+
+#[test]
+fn a_container_that_asks_gets_the_device_and_runc_its_arguments() {
+    let host = Host::new("");
+    host.ask("NVIDIA_VISIBLE_DEVICES=0");
+    let output = host.run(CREATE);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), CREATE);
+    let config: Value = serde_json::from_str(&host.config()).expect("JSON");
+    assert_eq!(config["process"]["env"], json!(["NVIDIA_VISIBLE_DEVICES=0", "GPU=0"]));
+    assert!(!host.path("bundle/log.json").exists());
+}
+
+#[test]
+fn everything_else_is_left_alone() {
+    let host = Host::new("accept-nvidia-visible-devices-envvar-when-unprivileged = false");
+    let before = host.ask("NVIDIA_VISIBLE_DEVICES=0");
+    for arguments in [CREATE, "state name", "--version", "kill --all name 9"] {
+        let output = host.run(arguments);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), arguments);
+        assert!(output.status.success());
+    }
+    assert_eq!(
+        host.config(),
+        before,
+        "the environment alone is refused unless it is enabled"
+    );
+
+    let host = Host::new("");
+    let before = host.ask("NVIDIA_VISIBLE_DEVICES=void");
+    host.run(CREATE);
+    assert_eq!(host.config(), before);
+}
+
+#[test]
+fn why_there_is_no_container_is_told_to_the_engine() {
+    let host = Host::new("");
+    host.ask("NVIDIA_VISIBLE_DEVICES=a=b");
+    let output = host.run(CREATE);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty(), "runc was not called");
+    let log = fs::read_to_string(host.path("bundle/log.json")).expect("the log");
+    let line: Value = serde_json::from_str(&log).expect("JSON");
+    assert_eq!(line["level"], "error");
+    let text = line["msg"].as_str().unwrap_or_default();
+    assert!(text.contains("`a` is not a CDI kind"), "{text}");
+}
+
+#[test]
+fn a_runtime_that_is_not_installed_is_named() {
+    let host = Host::new("[nvidia-container-runtime]\nruntimes = [\"no-such-runtime\"]");
+    let output = host.run("state name");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "error: none of the low-level runtimes no-such-runtime is installed\n"
+    );
+}

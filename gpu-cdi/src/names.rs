@@ -1,0 +1,37 @@
+//! Words that others depend on.
+
+/// Read by the vendor's container images: the folders of the driver libraries, separated by `:`.
+pub const LIBCUDA_DIR: &str = "NVIDIA_CTK_LIBCUDA_DIR";
+
+/// Read by the vendor's container runtime: the GPUs that a container gets.
+pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+
+/// The value of [`VISIBLE_DEVICES`] that has the vendor's runtime leave a container alone: the CDI file says it all.
+pub const VISIBLE_DEVICES_VOID: &str = "void";
+
+/// Read by the hook program, ours and the vendor's: `true` has it tell what it does.
+pub const DEBUG: &str = "NVIDIA_CTK_DEBUG";
+
+/// The vendor of the kind of device that specs describe unless said otherwise.
+pub const VENDOR: &str = "nvidia.com";
+
+/// The class of the kind of device that specs describe unless said otherwise.
+pub const CLASS: &str = "gpu";
+
+/// The device that is all others together.
+pub const ALL: &str = "all";
+
+/// Where the vendor's packages put the hook program.
+pub const HOOK_PATH: &str = "/usr/bin/nvidia-cdi-hook";
+
+/// The vendor's program whose sub-command `hook` is the hook program.
+pub const HOOK_PARENT: &str = "nvidia-ctk";
+
+/// The host's `ldconfig`, unless a spec names another.
+pub const LDCONFIG_PATH: &str = "/sbin/ldconfig";
+
+/// Where images have CUDA's compatibility libraries, unless a spec names another folder.
+pub const CUDA_COMPAT_DIR: &str = "/usr/local/cuda/compat";
+
+/// The driver's parameters, which its libraries read.
+pub const PARAMS_PATH: &str = "/proc/driver/nvidia/params";

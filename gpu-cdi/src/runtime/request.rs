@@ -1,0 +1,271 @@
+use serde_json::Value;
+
+use super::{Error, Result};
+use crate::{ANNOTATION_PREFIX, Kind, QualifiedName, annotated_devices};
+
+/// Mounts beneath this folder name devices.
+const MOUNT_FOLDER: &str = "/var/run/nvidia-container-devices/";
+/// Such mounts have this source, since nothing is to be mounted.
+const MOUNT_SOURCE: &str = "/dev/null";
+const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+const PRIVILEGE: &str = "CAP_SYS_ADMIN";
+
+/// Which requests count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RequestPolicy {
+    /// The kind of devices that are named without one. Default: `nvidia.com/gpu`.
+    pub default_kind: Kind,
+    /// Annotations that name devices begin with one of these. Default: `cdi.k8s.io/`.
+    pub annotation_prefixes: Vec<String>,
+    /// Whether mounts may name devices. Default: no.
+    pub volume_mounts: bool,
+    /// Whether the environment of a container that is not privileged may name devices, so that an image can. Default: yes,
+    /// as for the vendor's runtime.
+    pub environment_when_unprivileged: bool,
+    /// Variables that count in the place of `NVIDIA_VISIBLE_DEVICES` if one of them is set. Default: none.
+    pub swarm_resources: Vec<String>,
+}
+
+impl Default for RequestPolicy {
+    fn default() -> Self {
+        Self {
+            default_kind: Kind::new("nvidia.com", "gpu").expect("a valid kind"),
+            annotation_prefixes: vec![ANNOTATION_PREFIX.to_owned()],
+            volume_mounts: false,
+            environment_when_unprivileged: true,
+            swarm_resources: Vec::new(),
+        }
+    }
+}
+
+/// What a container asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The devices, each once, in the order in which they were named.
+    pub devices: Vec<QualifiedName>,
+    /// Devices that its environment names and that it does not get, because it is not privileged.
+    pub refused: Vec<String>,
+}
+
+/// Reads what a container asks for from its OCI configuration.
+///
+/// Annotations count before mounts, and mounts before the environment; the first that names a device is all that counts.
+///
+/// # Errors
+/// [`Error::Request`] if a name is none.
+pub fn requested(config: &Value, policy: &RequestPolicy) -> Result<Request> {
+    let devices = from_annotations(config, policy)?;
+    if !devices.is_empty() {
+        return Ok(Request::for_devices(devices));
+    }
+    let mounts = if policy.volume_mounts {
+        from_mounts(config)
+    } else {
+        Vec::new()
+    };
+    if !mounts.is_empty() {
+        return Ok(Request::for_devices(named(&mounts, policy, "mounts")?));
+    }
+    let names = from_environment(config, policy);
+    if !names.is_empty() && !policy.environment_when_unprivileged && !is_privileged(config) {
+        return Ok(Request {
+            devices: Vec::new(),
+            refused: names,
+        });
+    }
+    Ok(Request::for_devices(named(&names, policy, "the environment")?))
+}
+
+impl Request {
+    fn for_devices(all: Vec<QualifiedName>) -> Self {
+        let mut devices: Vec<QualifiedName> = Vec::with_capacity(all.len());
+        for device in all {
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+        }
+        Self {
+            devices,
+            refused: Vec::new(),
+        }
+    }
+}
+
+fn from_annotations(config: &Value, policy: &RequestPolicy) -> Result<Vec<QualifiedName>> {
+    let annotations = config["annotations"].as_object().into_iter().flatten();
+    let annotations = annotations.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    let prefixes: Vec<&str> = policy.annotation_prefixes.iter().map(String::as_str).collect();
+    annotated_devices(annotations, &prefixes).map_err(|source| Error::Request {
+        place: "annotations".to_owned(),
+        source,
+    })
+}
+
+/// Names of devices; `cdi/vendor/class/name` is a qualified one.
+fn from_mounts(config: &Value) -> Vec<String> {
+    let mounts = config["mounts"].as_array().into_iter().flatten();
+    mounts
+        .filter(|mount| mount["source"] == MOUNT_SOURCE)
+        .filter_map(|mount| mount["destination"].as_str()?.strip_prefix(MOUNT_FOLDER))
+        .map(|name| {
+            let qualified = || {
+                let (kind, name) = name.strip_prefix("cdi/")?.rsplit_once('/')?;
+                Some(format!("{kind}={name}"))
+            };
+            qualified().unwrap_or_else(|| name.to_owned())
+        })
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+fn from_environment(config: &Value, policy: &RequestPolicy) -> Vec<String> {
+    let environment = || {
+        let variables = config["process"]["env"].as_array().into_iter().flatten();
+        variables.filter_map(|variable| variable.as_str()?.split_once('='))
+    };
+    // The last one counts, as for the process that gets them.
+    let value = |name: &str| {
+        let found = environment().rev().find(|(key, _)| *key == name);
+        found.map(|(_, value)| value)
+    };
+    let swarm: Vec<&str> = policy.swarm_resources.iter().filter_map(|name| value(name)).collect();
+    let values = if swarm.is_empty() {
+        match value(VISIBLE_DEVICES) {
+            Some(value) => vec![value],
+            // Images of CUDA before version 9 meant it without saying so.
+            None if value("CUDA_VERSION").is_some() && value("NVIDIA_REQUIRE_CUDA").is_none() => vec!["all"],
+            None => Vec::new(),
+        }
+    } else {
+        swarm
+    };
+    let names = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
+    names
+        .filter(|name| !matches!(*name, "" | "void" | "none"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn named(names: &[String], policy: &RequestPolicy, place: &str) -> Result<Vec<QualifiedName>> {
+    let parse = |name: &String| match name.parse::<QualifiedName>() {
+        Ok(name) => Ok(name),
+        Err(error) if name.contains('=') => Err(error),
+        Err(_) => Ok(QualifiedName {
+            kind: policy.default_kind.clone(),
+            name: name.parse()?,
+        }),
+    };
+    names
+        .iter()
+        .map(parse)
+        .collect::<Result<_, _>>()
+        .map_err(|source| Error::Request {
+            place: place.to_owned(),
+            source,
+        })
+}
+
+fn is_privileged(config: &Value) -> bool {
+    let bounding = config["process"]["capabilities"]["bounding"].as_array();
+    bounding.is_some_and(|names| names.iter().any(|name| name == PRIVILEGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(request: &Request) -> Vec<String> {
+        request.devices.iter().map(ToString::to_string).collect()
+    }
+
+    #[track_caller]
+    fn check(config: &Value, policy: &RequestPolicy, expected: &[&str]) {
+        let request = requested(config, policy).unwrap();
+        assert_eq!(names(&request), expected);
+        assert!(request.refused.is_empty());
+    }
+
+    fn env(variables: &[&str]) -> Value {
+        json!({ "process": { "env": variables } })
+    }
+
+    #[test]
+    fn variables_name_devices() {
+        let policy = RequestPolicy::default();
+        let check = |variables: &[&str], expected: &[&str]| check(&env(variables), &policy, expected);
+        check(
+            &["NVIDIA_VISIBLE_DEVICES=0,GPU-1, 0"],
+            &["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-1"],
+        );
+        check(
+            &["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_VISIBLE_DEVICES=all"],
+            &["nvidia.com/gpu=all"],
+        );
+        check(
+            &["NVIDIA_VISIBLE_DEVICES=v.com/nic=eth0,0:1"],
+            &["v.com/nic=eth0", "nvidia.com/gpu=0:1"],
+        );
+        for nothing in ["void", "none", ""] {
+            check(&[&format!("NVIDIA_VISIBLE_DEVICES={nothing}"), "CUDA_VERSION=8.0"], &[]);
+        }
+        check(&["CUDA_VERSION=8.0"], &["nvidia.com/gpu=all"]);
+        check(&["CUDA_VERSION=12.4", "NVIDIA_REQUIRE_CUDA=cuda>=12.4"], &[]);
+        check(&["PATH=/bin"], &[]);
+    }
+
+    #[test]
+    fn annotations_count_before_mounts_and_mounts_before_variables() {
+        let mut policy = RequestPolicy::default();
+        let mut config = env(&["NVIDIA_VISIBLE_DEVICES=0"]);
+        let mount = |name: &str| json!({ "source": "/dev/null", "destination": format!("{MOUNT_FOLDER}{name}") });
+        config["mounts"] = json!([
+            { "source": "/x", "destination": format!("{MOUNT_FOLDER}5") },
+            mount("1"),
+            mount("cdi/v.com/nic/eth0"),
+        ]);
+        check(&config, &policy, &["nvidia.com/gpu=0"]);
+        policy.volume_mounts = true;
+        check(&config, &policy, &["nvidia.com/gpu=1", "v.com/nic=eth0"]);
+        config["annotations"] = json!({ "cdi.k8s.io/plugin_0": "k8s.v.com/gpu=7", "other/x": "y" });
+        check(&config, &policy, &["k8s.v.com/gpu=7"]);
+    }
+
+    #[test]
+    fn the_environment_alone_gives_nothing_where_it_is_not_enabled() {
+        let policy = RequestPolicy {
+            environment_when_unprivileged: false,
+            ..RequestPolicy::default()
+        };
+        let mut config = env(&["NVIDIA_VISIBLE_DEVICES=all"]);
+        let request = requested(&config, &policy).unwrap();
+        assert_eq!((request.devices.len(), request.refused), (0, vec!["all".to_owned()]));
+        config["process"]["capabilities"] = json!({ "bounding": ["CAP_CHOWN", "CAP_SYS_ADMIN"] });
+        check(&config, &policy, &["nvidia.com/gpu=all"]);
+    }
+
+    #[test]
+    fn swarm_resources_count_in_the_place_of_the_variable() {
+        let policy = RequestPolicy {
+            swarm_resources: vec!["DOCKER_RESOURCE_GPU".to_owned()],
+            ..RequestPolicy::default()
+        };
+        let config = env(&["NVIDIA_VISIBLE_DEVICES=all", "DOCKER_RESOURCE_GPU=GPU-7"]);
+        check(&config, &policy, &["nvidia.com/gpu=GPU-7"]);
+        check(&env(&["NVIDIA_VISIBLE_DEVICES=0"]), &policy, &["nvidia.com/gpu=0"]);
+    }
+
+    #[test]
+    fn what_is_no_device_is_an_error() {
+        let error = requested(&env(&["NVIDIA_VISIBLE_DEVICES=../x"]), &RequestPolicy::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the container's request in the environment is not one for devices"
+        );
+        assert!(requested(&env(&["NVIDIA_VISIBLE_DEVICES=a=b"]), &RequestPolicy::default()).is_err());
+        let annotated = json!({ "annotations": { "cdi.k8s.io/x": "0" } });
+        assert!(requested(&annotated, &RequestPolicy::default()).is_err());
+    }
+}
