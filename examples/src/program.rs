@@ -31,6 +31,7 @@ pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
 }
 
 /// Writes a remark to standard error, so that standard output stays what was asked for.
+#[cfg(any(feature = "gpuctl", feature = "quickstart"))]
 pub(crate) fn remark(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -1,7 +1,10 @@
 //! Settings as the vendor's programs read them.
 
-use std::env::{self, VarError};
+use std::env;
+#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+use std::env::VarError;
 
+#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
 use anyhow::bail;
 
 /// The words for false of Go's `strconv.ParseBool`, and nothing at all.
@@ -32,6 +35,7 @@ pub(crate) fn env_or(name: &str, default: &str) -> String {
 }
 
 /// A setting of the vendor's program that ours lacks.
+#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     /// The environment variable.
@@ -41,6 +45,7 @@ pub(crate) struct Unsupported {
 }
 
 /// Ends a program that is asked for something that it would not do.
+#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
 pub(crate) fn refuse(settings: &[Unsupported]) -> anyhow::Result<()> {
     for Unsupported { variable, harmless } in settings {
         match env::var(variable) {

@@ -66,8 +66,7 @@ fn the_file_is_below_the_flags_and_unknown_keys_are_named() {
 fn what_is_not_supported_is_refused() {
     #[track_caller]
     fn check(arguments: &[&str], expected: &str) {
-        let arguments: Vec<_> = [&["--config-file="], arguments].concat();
-        let error = program::chain(&parse(&arguments).settings().unwrap_err());
+        let error = program::chain(&parse(arguments).settings().unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
     check(

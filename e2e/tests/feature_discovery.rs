@@ -1,0 +1,258 @@
+//! Labels of a simulated node through a real API server.
+
+use std::{
+    env, fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use gpu_e2e::{Cluster, GpuNode, wait};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_mins(1);
+/// The node whose labels are looked at: not the device plugin's, which other tests count on.
+const FOLDER: &str = "/var/lib/gpu-e2e/labelled";
+
+fn sim(arguments: &[&str]) -> Result<String> {
+    let stack = env::var("GPU_E2E_STACK").context("GPU_E2E_STACK is not set: start the tests with `e2e/run`")?;
+    let program = Path::new(&stack).join("gpu-sim");
+    let output = Command::new(program).args(arguments).args(["--dir", FOLDER]).output()?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "gpu-sim {arguments:?} failed: {complaint}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Feature discovery on the cluster, until the end of a test.
+struct Labeller<'a> {
+    cluster: &'a Cluster,
+    name: &'static str,
+}
+
+impl<'a> Labeller<'a> {
+    fn start(cluster: &'a Cluster, name: &'static str, node_labels: bool) -> Result<Self> {
+        GpuNode::ready(cluster)?; // has the image
+        if Path::new(FOLDER).exists() {
+            fs::remove_dir_all(FOLDER)?;
+        }
+        sim(&["new", "--profile", "h100", "--gpus", "2", "--seed", "3"])?;
+        cluster.apply_text(include_str!("../manifests/nodefeature-crd.yaml"))?;
+        cluster.kubectl([
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd/nodefeatures.nfd.k8s-sigs.io",
+        ])?;
+        let labeller = Self { cluster, name };
+        let manifest = include_str!("../manifests/feature-discovery.yaml")
+            .replace("NAME,", &format!("{name},"))
+            .replace("NAME }", &format!("{name} }}"))
+            .replace("serviceAccountName: NAME", &format!("serviceAccountName: {name}"))
+            .replace("MODE", &node_labels.to_string())
+            .replace("DRIVER_ROOT }", &format!("{FOLDER}/root }}"))
+            .replace("SIMULATION", FOLDER);
+        cluster.apply_text(&manifest)?;
+        Ok(labeller)
+    }
+
+    /// Deletes the pod, as an upgrade would, and waits for the next one.
+    fn restart(&self) -> Result<()> {
+        let selector = format!("name={}", self.name);
+        self.cluster
+            .kubectl(["delete", "pod", "-n", "kube-system", "-l", &selector, "--wait"])?;
+        let set = format!("daemonset/{}", self.name);
+        self.cluster
+            .kubectl(["rollout", "status", "-n", "kube-system", "--timeout=60s", &set])
+            .map(drop)
+    }
+}
+
+impl Drop for Labeller<'_> {
+    fn drop(&mut self) {
+        // What stays fails the test that counts on its absence.
+        let _ = self.cluster.delete("daemonset", "kube-system", self.name, LIMIT);
+        let _ = self.cluster.delete("clusterrolebinding", "default", self.name, LIMIT);
+        let _ = self.cluster.delete("clusterrole", "default", self.name, LIMIT);
+    }
+}
+
+/// `kubectl get --watch` of one value, whose every version becomes a line.
+struct Watch {
+    child: Child,
+    file: String,
+}
+
+impl Watch {
+    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+        let file = format!("/var/lib/gpu-e2e/watch-{name}");
+        let out = fs::File::create(&file)?;
+        let child = Command::new("kubectl")
+            .args(arguments)
+            .arg("--watch")
+            .stdin(Stdio::null())
+            .stdout(out)
+            .spawn()
+            .context("cannot start kubectl")?;
+        Ok(Self { child, file })
+    }
+
+    fn lines(&self) -> Result<Vec<String>> {
+        Ok(fs::read_to_string(&self.file)?.lines().map(ToOwned::to_owned).collect())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // It has no end of its own.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How often a MIG device shows up after it was made.
+fn follows_mig(what: &str, read: impl Fn() -> Result<Value>) -> Result<()> {
+    sim(&["mig", "on", "--gpu", "1"])?;
+    let created = sim(&["mig", "create", "1g.10gb", "--gpu", "1"])?;
+    let instance = created
+        .strip_prefix("gi ")
+        .and_then(|rest| rest.split_whitespace().next())
+        .with_context(|| format!("gpu-sim says `{created}`"))?;
+    let made = Instant::now();
+    wait::until(&format!("{what} has the MIG device"), LIMIT, || {
+        Ok((read()?["nvidia.com/mig-1g.10gb.count"] == "1").then_some(()))
+    })?;
+    let took = made.elapsed();
+    ensure!(took < Duration::from_secs(5), "the labels took {took:?}");
+    sim(&["mig", "destroy", instance, "--gpu", "1"])?;
+    sim(&["mig", "off", "--gpu", "1"])?;
+    wait::until(&format!("{what} has no MIG device"), LIMIT, || {
+        Ok(read()?["nvidia.com/mig-1g.10gb.count"].is_null().then_some(()))
+    })
+}
+
+#[test]
+fn a_node_feature_object_follows_the_node_and_outlives_the_pod() -> Result<()> {
+    let cluster = Cluster::current()?;
+    let name = format!("nvidia-features-for-{}", cluster.node());
+    let labeller = Labeller::start(&cluster, "gfd-object", false)?;
+    let object = || cluster.json(["get", "nodefeature", &name, "-n", "kube-system"]);
+    let labels = || Ok(object()?["spec"]["labels"].clone());
+    wait::until("the NodeFeature object", LIMIT, || {
+        Ok((labels()?["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3").then_some(()))
+    })?;
+    let made = object()?;
+    assert_eq!(
+        made["metadata"]["labels"]["nfd.node.kubernetes.io/node-name"],
+        cluster.node()
+    );
+    assert_eq!(made["metadata"]["ownerReferences"][0]["kind"], "DaemonSet");
+    assert_eq!(made["spec"]["labels"]["nvidia.com/gpu.count"], "2");
+    follows_mig("the object", labels)?;
+
+    let path = "jsonpath={.spec.labels.nvidia\\.com/gpu\\.count}{\"\\n\"}";
+    let watch = Watch::start(
+        "object",
+        &["get", "nodefeature", &name, "-n", "kube-system", "-o", path],
+    )?;
+    labeller.restart()?;
+    wait::until("the new pod's object", LIMIT, || {
+        let owners = object()?["metadata"]["ownerReferences"].clone();
+        Ok((owners != made["metadata"]["ownerReferences"]).then_some(()))
+    })?;
+    assert_eq!(object()?["metadata"]["uid"], made["metadata"]["uid"]);
+    let lines = watch.lines()?;
+    assert!(!lines.is_empty() && lines.iter().all(|line| line == "2"), "{lines:?}");
+    Ok(())
+}
+
+#[test]
+fn node_labels_place_a_pod_and_stay_without_a_write() -> Result<()> {
+    let cluster = Cluster::current()?;
+    let labeller = Labeller::start(&cluster, "gfd-node", true)?;
+    let node = || cluster.json(["get", "node", cluster.node()]);
+    let labels = || Ok(node()?["metadata"]["labels"].clone());
+    wait::until("the node's labels", LIMIT, || {
+        Ok((labels()?["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3").then_some(()))
+    })?;
+    assert_eq!(labels()?["feature.node.kubernetes.io/pci-10de.present"], "true");
+    assert_eq!(labels()?["feature.node.kubernetes.io/pci-0302_10de.present"], "true");
+    cluster.apply_text(include_str!("../manifests/node-selector.yaml"))?;
+    let placed = cluster.wait_for_phase("default", "pinned-to-h100", "Succeeded", LIMIT);
+    cluster.delete("pod", "default", "pinned-to-h100", LIMIT)?;
+    placed?;
+    follows_mig("the node", labels)?;
+
+    // A label that somebody took off comes back, and what others have set stays.
+    cluster.kubectl([
+        "label",
+        "node",
+        cluster.node(),
+        "nvidia.com/gpu.family-",
+        "example.com/theirs=x",
+    ])?;
+    wait::until("the label is back", LIMIT, || {
+        Ok((labels()?["nvidia.com/gpu.family"] == "hopper").then_some(()))
+    })?;
+    assert_eq!(labels()?["example.com/theirs"], "x");
+    cluster.kubectl(["label", "node", cluster.node(), "example.com/theirs-"])?;
+
+    let path = "jsonpath={.metadata.labels.nvidia\\.com/gpu\\.count}{\"\\n\"}";
+    let watch = Watch::start("node", &["get", "node", cluster.node(), "-o", path])?;
+    labeller.restart()?;
+    std::thread::sleep(Duration::from_secs(3));
+    let lines = watch.lines()?;
+    assert!(!lines.is_empty() && lines.iter().all(|line| line == "2"), "{lines:?}");
+
+    // A round a second, and no write. The time label is the new start's: wait until it is there.
+    let writes = || -> Result<usize> {
+        let node = node()?;
+        let entries = node["metadata"]["managedFields"]
+            .as_array()
+            .context("no managed fields")?
+            .clone();
+        let ours = entries.iter().find(|entry| entry["manager"] == "gpu-feature-discovery");
+        let audit = audit_log()?;
+        let patches = |line: &&str| {
+            line.contains("system:serviceaccount:kube-system:gfd-node") && line.contains("\"verb\":\"patch\"")
+        };
+        ensure!(ours.is_some(), "the labels have no owner");
+        Ok(audit.lines().filter(patches).count())
+    };
+    let before = writes()?;
+    ensure!(before > 0, "the audit log shows no write at all");
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(writes()?, before);
+
+    // Taken back by who put them there.
+    let name = labeller.name;
+    cluster.kubectl([
+        "set",
+        "env",
+        "-n",
+        "kube-system",
+        &format!("daemonset/{name}"),
+        "GPU_REMOVE_ON_EXIT=true",
+    ])?;
+    cluster.kubectl([
+        "rollout",
+        "status",
+        "-n",
+        "kube-system",
+        "--timeout=60s",
+        &format!("daemonset/{name}"),
+    ])?;
+    drop(labeller);
+    wait::until("the labels are gone", LIMIT, || {
+        let labels = labels()?;
+        let gone = |key: &str| labels[key].is_null();
+        let all = gone("nvidia.com/gpu.product") && gone("feature.node.kubernetes.io/pci-10de.present");
+        Ok(all.then_some(()))
+    })
+}
+
+fn audit_log() -> Result<String> {
+    let state = env::var("GPU_E2E_STATE").context("GPU_E2E_STATE is not set")?;
+    let path = Path::new(&state).join("logs/audit.log");
+    fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))
+}
