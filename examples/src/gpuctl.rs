@@ -9,6 +9,7 @@ use crate::program;
 mod cdi;
 mod inventory;
 mod runtime;
+mod system;
 mod table;
 
 pub use self::table::inventory_table;
@@ -31,6 +32,9 @@ enum Command {
     /// Makes containerd, CRI-O or Docker offer the NVIDIA runtime; edits files and restarts nothing
     #[command(subcommand)]
     Runtime(runtime::Runtime),
+    /// Makes what the driver's device nodes need
+    #[command(subcommand)]
+    System(system::System),
     /// A container hook, as CDI files name it that were written for `nvidia-ctk hook`
     #[command(disable_help_flag = true)]
     Hook {
@@ -46,6 +50,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Inventory(command) => program::run(|| command.run()),
         Command::Cdi(command) => program::run(|| command.run()),
         Command::Runtime(command) => program::run(|| command.run()),
+        Command::System(command) => program::run(|| command.run()),
         Command::Hook { arguments } => {
             let name = ["nvidia-ctk", "hook"].map(OsString::from);
             gpu_cdi::hook::main(name.into_iter().chain(arguments))

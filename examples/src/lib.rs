@@ -17,6 +17,8 @@ mod program;
 
 #[cfg(feature = "container-runtime")]
 pub mod container_runtime;
+#[cfg(any(feature = "gpuctl", feature = "toolkit"))]
+mod device_nodes;
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]

@@ -20,6 +20,7 @@ use gpu_runtime_config::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
+    device_nodes,
     engine::{Engine, Target},
     logging::Logging,
     program::{self, print},
@@ -27,7 +28,6 @@ use crate::{
 };
 
 mod arguments;
-mod device_nodes;
 mod host;
 mod install;
 mod specs;
@@ -76,7 +76,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let target = arguments.target()?;
     install::install(arguments, &target)?;
     if arguments.creates_control_nodes() {
-        device_nodes::create(&arguments.host_root, &arguments.dev_root_here());
+        create_control_nodes(arguments);
     }
     let mut specs = Specs::new(arguments);
     specs.update()?;
@@ -107,6 +107,18 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The driver makes these only when a program of its own is run. What cannot be made is logged: that program may do better.
+fn create_control_nodes(arguments: &Arguments) {
+    let dev_root = arguments.dev_root_here();
+    for node in device_nodes::control(&arguments.host_root) {
+        match device_nodes::create(&node, &dev_root) {
+            Ok(true) => tracing::info!("made `{}`", node.path),
+            Ok(false) => {}
+            Err(error) => tracing::warn!("cannot make `{}`: {error}", node.path),
+        }
+    }
 }
 
 fn configure(arguments: &Arguments, target: &Target) -> anyhow::Result<()> {

@@ -40,10 +40,15 @@ pub(super) fn install(arguments: &Arguments, target: &Target) -> anyhow::Result<
         Some(folder) if !folder.as_os_str().is_empty() => folder.clone(),
         _ => beside()?,
     };
+    let from = |program: &str| source.join(program);
+    // All of them or none: a runtime without its hooks would be worse than no runtime.
+    for (_, program) in PROGRAMS {
+        fs::metadata(from(program))
+            .with_context(|| format!("cannot find `{}`, which is to be installed", from(program).display()))?;
+    }
     for (name, program) in PROGRAMS {
-        let from = source.join(program);
-        let content =
-            fs::read(&from).with_context(|| format!("cannot read `{}`, which is to be installed", from.display()))?;
+        let from = from(program);
+        let content = fs::read(&from).with_context(|| format!("cannot read `{}`", from.display()))?;
         put(&folder.join(name), &content, 0o755)?;
     }
     let path = folder.join(toolkit_config::BESIDE).join(toolkit_config::PATH);

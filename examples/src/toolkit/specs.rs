@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -20,12 +21,25 @@ const GPUS: &str = "nvidia.yaml";
 /// Folders whose entries tell that devices came or went.
 const DEVICES: [&str; 3] = ["dev", "dev/nvidia-caps", "dev/nvidia-caps-imex-channels"];
 
+/// How long a node is left alone that could not be described in full, and is as it was.
+const TRY_AGAIN: Duration = Duration::from_mins(1);
+
 /// Writes the files.
 #[derive(Debug)]
 pub(super) struct Specs<'a> {
     arguments: &'a Arguments,
-    /// The node as it was described last.
-    described: Option<Fingerprint>,
+    last: Option<Attempt>,
+    /// Why a file could not be written at the last attempt.
+    said: Vec<String>,
+}
+
+/// One description of the node.
+#[derive(Debug)]
+struct Attempt {
+    node: Fingerprint,
+    /// Whether all files could be written.
+    in_full: bool,
+    when: Instant,
 }
 
 /// What a description depends on, as far as it is read at little cost.
@@ -43,42 +57,57 @@ impl<'a> Specs<'a> {
     pub(super) fn new(arguments: &'a Arguments) -> Self {
         Self {
             arguments,
-            described: None,
+            last: None,
+            said: Vec::new(),
         }
     }
 
     /// Describes the node, if it is not as it was described last.
     ///
-    /// A node without a driver, or with one that does not work, has nothing to describe yet: that is logged, once.
+    /// A node without a driver, or with one that does not work, has nothing to describe yet: that is logged, each reason
+    /// once, and tried again when the node changes or a minute has passed.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
     pub(super) fn update(&mut self) -> anyhow::Result<()> {
         if !self.arguments.cdi_enabled {
             return Ok(());
         }
         let now = self.fingerprint();
-        if self.described.as_ref() == Some(&now) {
+        if let Some(last) = &self.last
+            && last.node == now
+            && (last.in_full || last.when.elapsed() < TRY_AGAIN)
+        {
             return Ok(());
         }
-        let described = self.describe();
-        self.described = Some(now);
-        described
-    }
-
-    fn describe(&self) -> anyhow::Result<()> {
         let folder = &self.arguments.cdi_output_dir;
-        let files = self.files(None)?;
-        let mut options = self.options();
-        options.kind = self.arguments.cdi_kind.clone();
-        match generate_management(&files, &options) {
-            Ok(spec) => put(&spec, &folder.join(options.kind.file_stem() + ".yaml"))?,
-            Err(error) => tracing::warn!("no device to manage GPUs: {error}"),
-        }
-        match self.gpus() {
-            Ok(spec) => put(&spec, &folder.join(GPUS)),
-            Err(error) => {
-                tracing::warn!("the GPUs are not described: {error:#}");
-                Ok(())
+        let files = [
+            (self.arguments.cdi_kind.file_stem() + ".yaml", self.management()),
+            (GPUS.to_owned(), self.gpus()),
+        ];
+        let mut missing = Vec::new();
+        for (name, spec) in files {
+            match spec {
+                Ok(spec) => put(&spec, &folder.join(name))?,
+                Err(error) => missing.push(format!("`{name}` is not written: {error:#}")),
             }
         }
+        self.last = Some(Attempt {
+            node: now,
+            in_full: missing.is_empty(),
+            when: Instant::now(),
+        });
+        for reason in missing.iter().filter(|reason| !self.said.contains(reason)) {
+            tracing::warn!("{reason}");
+        }
+        self.said = missing;
+        Ok(())
+    }
+
+    fn management(&self) -> anyhow::Result<Spec> {
+        let mut options = self.options();
+        options.kind = self.arguments.cdi_kind.clone();
+        Ok(generate_management(&self.files(None)?, &options)?)
     }
 
     /// The GPUs that NVML tells of. The driver is let go afterwards: it may be replaced while this program runs.

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use super::engine::peer;
@@ -17,9 +18,13 @@ pub fn containerd_version(host_root: &Path, socket: &Path, executable: Option<&P
         Some(path) => path.to_owned(),
         None => running(host_root, socket)?,
     };
-    let mut command = super::engine::on_host(host_root, &executable);
-    let output = command.arg("--version").output().ok()?;
-    version(&String::from_utf8_lossy(&output.stdout))
+    let on_host = super::engine::on_host(host_root, &executable);
+    // Without `chroot`, one that is static runs from here as well.
+    let from_here = Command::new(host_root.join(executable.strip_prefix("/").ok()?));
+    [on_host, from_here].into_iter().find_map(|mut command| {
+        let output = command.arg("--version").output().ok()?;
+        version(&String::from_utf8_lossy(&output.stdout))
+    })
 }
 
 /// The program behind a socket. One that was replaced while it runs is what a restart will start.

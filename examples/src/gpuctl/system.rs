@@ -1,0 +1,220 @@
+//! `gpuctl system`: in the place of `nvidia-ctk system`.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Subcommand};
+use gpu_cdi::{DiscoverConfig, DriverFiles};
+
+use crate::{
+    device_nodes::{self, Node},
+    program::remark,
+};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum System {
+    /// Makes the links by device number that runc needs when systemd manages cgroups
+    CreateDevCharSymlinks(CreateDevCharSymlinks),
+    /// Makes device nodes that are missing
+    CreateDeviceNodes(CreateDeviceNodes),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateDevCharSymlinks {
+    /// The folder of the links
+    #[arg(long, env = "DEV_CHAR_PATH", default_value = "/dev/char", value_name = "PATH")]
+    dev_char_path: PathBuf,
+
+    /// The root whose `dev` holds the nodes
+    #[arg(long, env = "NVIDIA_DRIVER_ROOT", default_value = "/", value_name = "PATH")]
+    driver_root: PathBuf,
+
+    /// For all devices that the driver has, also those without a node yet
+    #[arg(long)]
+    create_all: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateDeviceNodes {
+    /// The root whose `dev` gets the nodes
+    #[arg(
+        long,
+        alias = "driver-root",
+        alias = "root",
+        default_value = "/",
+        value_name = "PATH"
+    )]
+    dev_root: PathBuf,
+
+    /// nvidiactl, nvidia-modeset, nvidia-uvm and nvidia-uvm-tools
+    #[arg(long)]
+    control_devices: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Says what would be made, and makes nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Where the host's /proc is (an addition of this program)
+    #[arg(long, value_name = "PATH", env = "GPU_HOST_ROOT", default_value = "/")]
+    host_root: PathBuf,
+}
+
+impl System {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
+        match self {
+            Self::CreateDevCharSymlinks(command) => command.run(),
+            Self::CreateDeviceNodes(command) => command.run(),
+        }
+    }
+}
+
+impl CreateDevCharSymlinks {
+    fn run(&self) -> anyhow::Result<()> {
+        let nodes = if self.create_all {
+            device_nodes::all(&self.common.host_root)
+        } else {
+            self.existing()?
+        };
+        let mut failed = 0;
+        for node in nodes {
+            let link = self.dev_char_path.join(format!("{}:{}", node.major, node.minor));
+            let target = device_nodes::here(&node, &self.driver_root);
+            if self.common.dry_run {
+                remark(format_args!(
+                    "would link `{}` to `{}`",
+                    link.display(),
+                    target.display()
+                ));
+                continue;
+            }
+            match set_link(&link, &target) {
+                Ok(true) => remark(format_args!("linked `{}` to `{}`", link.display(), target.display())),
+                Ok(false) => {}
+                Err(error) => {
+                    failed += 1;
+                    remark(format_args!(
+                        "error: cannot make the link `{}`: {error}",
+                        link.display()
+                    ));
+                }
+            }
+        }
+        if failed > 0 {
+            bail!("{failed} links could not be made");
+        }
+        Ok(())
+    }
+
+    /// The GPUs' nodes that there are, with their numbers.
+    fn existing(&self) -> anyhow::Result<Vec<Node>> {
+        let files = DriverFiles::discover(&DiscoverConfig::new(&self.driver_root))?;
+        let others = ["/dev/nvidia-fs", "/dev/nvidia-nvswitch", "/dev/nvidia-nvlink"];
+        let nodes = files.device_nodes.iter().filter(|node| {
+            node.path.starts_with("/dev/nvidia") && !others.iter().any(|start| node.path.starts_with(start))
+        });
+        let node = |node: &gpu_cdi::DeviceFile| {
+            let number = node.number?;
+            Some(Node {
+                path: node.path.clone(),
+                major: number.major,
+                minor: number.minor,
+            })
+        };
+        Ok(nodes.filter_map(node).collect())
+    }
+}
+
+impl CreateDeviceNodes {
+    fn run(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.control_devices,
+            "say which nodes are to be made: `--control-devices`"
+        );
+        for node in device_nodes::control(&self.common.host_root) {
+            if self.common.dry_run {
+                remark(format_args!("would make `{}` {}:{}", node.path, node.major, node.minor));
+                continue;
+            }
+            let path = device_nodes::here(&node, &self.dev_root);
+            if device_nodes::create(&node, &self.dev_root)
+                .with_context(|| format!("cannot make `{}`", path.display()))?
+            {
+                remark(format_args!("made `{}`", path.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes a link, in the place of one that leads elsewhere; whether there was anything to do.
+fn set_link(link: &Path, target: &Path) -> io::Result<bool> {
+    match fs::read_link(link) {
+        Ok(found) if found == target => return Ok(false),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        // What is no link is nobody's to replace.
+        Err(error) => return Err(error),
+    }
+    if let Some(folder) = link.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let temporary = link.with_extension("gpuctl");
+    let made = std::os::unix::fs::symlink(target, &temporary).and_then(|()| fs::rename(&temporary, link));
+    if made.is_err() {
+        // Best effort: the first error is the one to report.
+        let _ = fs::remove_file(&temporary);
+    }
+    made.map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_elsewhere_is_replaced_and_a_file_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("char/195:0");
+        assert!(set_link(&link, Path::new("/dev/nvidia1")).unwrap());
+        assert!(set_link(&link, Path::new("/dev/nvidia0")).unwrap());
+        assert!(!set_link(&link, Path::new("/dev/nvidia0")).unwrap());
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("/dev/nvidia0"));
+        assert_eq!(fs::read_dir(folder.path().join("char")).unwrap().count(), 1);
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(set_link(&file, Path::new("/dev/nvidia0")).is_err());
+    }
+
+    #[test]
+    fn nodes_are_linked_for_all_that_the_driver_has() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc")).unwrap();
+        fs::write(root.path().join("proc/devices"), "Character devices:\n195 nvidia\n").unwrap();
+        let command = CreateDevCharSymlinks {
+            dev_char_path: root.path().join("char"),
+            driver_root: "/run/nvidia/driver".into(),
+            create_all: true,
+            common: Common {
+                dry_run: false,
+                host_root: root.path().to_owned(),
+            },
+        };
+        command.run().unwrap();
+        assert_eq!(
+            fs::read_link(root.path().join("char/195:255")).unwrap(),
+            Path::new("/run/nvidia/driver/dev/nvidiactl")
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! `gpu-toolkit` on a host that is a folder: no engine runs there, and none is restarted.
+#![cfg(feature = "toolkit")]
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+const MAIN: &str = "# mine\nversion = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\noptions = { BinaryName = '/opt/runc', SystemdCgroup = true }\n";
+
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let host = Self {
+            dir: tempfile::tempdir().expect("a temporary folder"),
+        };
+        for folder in ["host/etc/containerd", "programs"] {
+            fs::create_dir_all(host.path(folder)).expect("a new folder");
+        }
+        fs::write(host.path("host/etc/containerd/config.toml"), MAIN).expect("a new file");
+        for name in ["gpu-container-runtime", "gpu-cdi-hook", "gpuctl"] {
+            fs::write(host.path("programs").join(name), name).expect("a new file");
+        }
+        host
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(path)).ok()
+    }
+
+    fn toolkit(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-toolkit"));
+        command
+            .env_clear()
+            .env("ROOT", self.path("nvidia"))
+            .env("TOOLKIT_SOURCE_ROOT", self.path("programs"))
+            .env("TOOLKIT_PID_FILE", self.path("toolkit.pid"))
+            .env("HOST_ROOT_MOUNT", self.path("host"))
+            .env("RUNTIME", "containerd")
+            .env("RUNTIME_RESTART_MODE", "none")
+            .env("CREATE_DEVICE_NODES", "none");
+        command
+    }
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// A daemon that does not outlive its test.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_node_is_set_up_once_and_given_back_at_the_end() {
+    let host = Host::new();
+    let set_up = |arguments: &[&str]| {
+        let output = host.toolkit().args(arguments).output().expect("the program runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let diff = set_up(&["--dry-run"]);
+    assert!(
+        diff.contains("nvidia-container-runtime.cdi") && diff.contains("+++"),
+        "{diff}"
+    );
+    assert!(!host.path("nvidia").exists());
+
+    set_up(&["--no-daemon"]);
+    let main = host.text("host/etc/containerd/config.toml").expect("the main file");
+    let runtime = host.path("nvidia/toolkit/nvidia-container-runtime");
+    assert!(main.starts_with(MAIN.lines().next().expect("a line")), "{main}");
+    assert!(main.contains(&format!("\"{}\"", runtime.display())), "{main}");
+    assert!(
+        main.contains("default_runtime_name = \"nvidia\""),
+        "the vendor's default: {main}"
+    );
+    let config = host
+        .text("nvidia/toolkit/.config/nvidia-container-runtime/config.toml")
+        .expect("its file");
+    assert!(
+        config.contains("runtimes = [\"/opt/runc\", \"runc\", \"crun\"]"),
+        "{config}"
+    );
+    assert!(config.contains("root = \"/run/nvidia/driver\""), "{config}");
+
+    let identity = |path: &str| {
+        let status = fs::metadata(host.path(path)).expect("a file");
+        (status.ino(), status.mtime_nsec())
+    };
+    let paths = [
+        "host/etc/containerd/config.toml",
+        "nvidia/toolkit/nvidia-container-runtime",
+        "nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
+    ];
+    let before = paths.map(identity);
+    set_up(&["--no-daemon"]);
+    assert_eq!(paths.map(identity), before, "nothing is written twice");
+
+    let mut daemon = Daemon(host.toolkit().stderr(Stdio::null()).spawn().expect("the program runs"));
+    wait_for("it holds its file", || {
+        host.text("toolkit.pid")
+            .is_some_and(|text| text.trim() == daemon.0.id().to_string())
+    });
+    // Its signal handlers come right after; ended before them it would leave everything as it is.
+    sleep(Duration::from_millis(200));
+    let second = host.toolkit().output().expect("the program runs");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another gpu-toolkit holds"));
+    let killed = Command::new("kill")
+        .arg(daemon.0.id().to_string())
+        .status()
+        .expect("kill runs");
+    assert!(killed.success());
+    wait_for("it ends", || {
+        fs::metadata(format!("/proc/{}/exe", daemon.0.id())).is_err()
+    });
+    assert!(daemon.0.wait().expect("it ended").success());
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+    assert!(
+        host.path("nvidia/toolkit/nvidia-cdi-hook").exists(),
+        "containers refer to it"
+    );
+}
+
+#[test]
+fn what_is_not_supported_ends_it_before_it_begins() {
+    let host = Host::new();
+    let output = host
+        .toolkit()
+        .env("ENABLE_NRI_PLUGIN", "true")
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ENABLE_NRI_PLUGIN=`true` is not supported"));
+    assert!(!host.path("nvidia").exists());
+}
+
+#[test]
+fn programs_that_are_missing_are_named() {
+    let host = Host::new();
+    fs::remove_file(host.path("programs/gpu-cdi-hook")).expect("a file");
+    let output = host.toolkit().output().expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("gpu-cdi-hook`, which is to be installed: No such file"),
+        "{text}"
+    );
+    assert!(!host.path("nvidia").exists(), "nothing is installed by halves");
+}
