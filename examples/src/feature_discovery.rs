@@ -214,7 +214,7 @@ fn positive(text: &str) -> Result<f64, String> {
 
 /// Runs `gpu-feature-discovery` with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let program = FeatureDiscovery::parse_from(arguments);
+    let program: FeatureDiscovery = program::parse(arguments);
     program::run(|| {
         program.logging.start()?;
         let settings = program.settings()?;

@@ -46,7 +46,7 @@ enum Command {
 
 /// Runs `gpuctl` with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match Gpuctl::parse_from(arguments).command {
+    match program::parse::<Gpuctl>(arguments).command {
         Command::Inventory(command) => program::run(|| command.run()),
         Command::Cdi(command) => program::run(|| command.run()),
         Command::Runtime(command) => program::run(|| command.run()),

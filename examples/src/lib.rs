@@ -21,6 +21,13 @@ pub mod container_runtime;
 mod device_nodes;
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "gpuctl",
+    feature = "quickstart",
+    feature = "toolkit"
+))]
+mod driver_files;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
 mod engine;
 #[cfg(feature = "feature-discovery")]
@@ -29,12 +36,20 @@ pub mod feature_discovery;
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "toolkit"))]
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "quickstart",
+    feature = "toolkit"
+))]
 mod logging;
+pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
 #[cfg(feature = "stack")]
 pub mod stack;
+#[cfg(feature = "device-plugin")]
+mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;
 #[cfg(any(feature = "container-runtime", feature = "gpuctl", feature = "toolkit"))]

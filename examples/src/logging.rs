@@ -1,15 +1,18 @@
-//! Logs of a daemon: to standard error, level by `RUST_LOG`.
+//! Logs: to standard error, level by `RUST_LOG`.
 
 use std::io;
 
 use clap::{Args, ValueEnum};
+use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
-/// How a daemon logs.
+use crate::names;
+
+/// How a program logs; the same arguments for each.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Logging {
-    /// The form of log lines; their level is set by `RUST_LOG` (default: info)
-    #[arg(long, value_enum, env = "GPU_LOG_FORMAT", default_value_t = LogFormat::Text)]
+    /// The form of log lines; their level is set by `RUST_LOG`
+    #[arg(long, value_enum, env = names::LOG_FORMAT, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 }
 
@@ -20,11 +23,9 @@ enum LogFormat {
 }
 
 impl Logging {
-    /// Starts logging for this process. Called once.
-    pub(crate) fn start(&self) -> anyhow::Result<()> {
-        let filter = EnvFilter::builder()
-            .with_default_directive(tracing::Level::INFO.into())
-            .from_env()?;
+    /// Starts logging for this process, from this level on unless `RUST_LOG` says otherwise. Called once.
+    pub(crate) fn start_at(&self, level: Level) -> anyhow::Result<()> {
+        let filter = EnvFilter::builder().with_default_directive(level.into()).from_env()?;
         let logs = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(io::stderr)
@@ -34,5 +35,13 @@ impl Logging {
             LogFormat::Json => logs.json().init(),
         }
         Ok(())
+    }
+}
+
+#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+impl Logging {
+    /// The same for a daemon: from `info` on.
+    pub(crate) fn start(&self) -> anyhow::Result<()> {
+        self.start_at(Level::INFO)
     }
 }

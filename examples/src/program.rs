@@ -1,10 +1,43 @@
 //! What every program does the same way: errors, exit codes and standard output.
 
 use std::{
+    env,
+    ffi::{OsStr, OsString},
     fmt,
     io::{self, Write},
     process::ExitCode,
 };
+
+use clap::{Command, Parser};
+
+/// A program's arguments. Bad usage, `--help` and `--version` end the process, with exit codes 2, 0 and 0.
+///
+/// An environment variable that is set and empty counts as not set.
+pub(crate) fn parse<P: Parser>(arguments: impl IntoIterator<Item = OsString>) -> P {
+    parse_with(P::command(), &[], arguments)
+}
+
+/// The same where the command has been given further arguments, and where some variables have a meaning when empty.
+pub(crate) fn parse_with<P: Parser>(
+    command: Command,
+    meant_empty: &[&str],
+    arguments: impl IntoIterator<Item = OsString>,
+) -> P {
+    let mut matches = without_empty_variables(command, meant_empty).get_matches_from(arguments);
+    P::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+}
+
+fn without_empty_variables(command: Command, except: &[&str]) -> Command {
+    let counts_as_unset = |variable: &OsStr| {
+        !except.iter().any(|name| variable == *name) && env::var_os(variable).is_some_and(|value| value.is_empty())
+    };
+    command
+        .mut_args(|argument| match argument.get_env() {
+            Some(variable) if counts_as_unset(variable) => argument.env(None::<&str>),
+            _ => argument,
+        })
+        .mut_subcommands(|command| without_empty_variables(command, except))
+}
 
 /// Runs a program: 0 if it succeeds, 1 and one message on standard error if not.
 ///

@@ -4,10 +4,11 @@
 //! production.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     fmt::Write as _,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
@@ -17,8 +18,7 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use gpu_plugin::{
     DeviceListStrategy, Node, NodeConfig, Resource, Sockets,
-    gpu_cdi::{ContainerEdits, DeviceRule, DiscoverConfig, Format, Spec},
-    gpu_core::nvml::LibrarySearch,
+    gpu_cdi::{ContainerEdits, DeviceRule, Format, Mount, Spec},
     gpu_kubelet::double::{Config, Kubelet},
     names::{CDI_FILE, GPU_RESOURCE},
     serve,
@@ -27,7 +27,10 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::{
+    driver_files::driver_files,
     gpuctl::inventory_table,
+    hardware::Hardware,
+    logging::Logging,
     program::{self, print},
 };
 
@@ -38,23 +41,29 @@ const SOON: Duration = Duration::from_secs(10);
 #[derive(Debug, Parser)]
 #[command(name = "quickstart", version)]
 struct Quickstart {
-    /// Uses the GPUs behind this NVML library (libnvidia-ml.so.1) in place of simulated ones; changes nothing on them
-    #[arg(long, value_name = "PATH", env = "GPU_NVML_LIBRARY")]
-    nvml_library: Option<PathBuf>,
+    /// If any of these is given, this machine's GPUs take the place of simulated ones; nothing is changed on them
+    #[command(flatten)]
+    hardware: Hardware,
 
     /// Where the simulated GPUs get their UUIDs and serial numbers from
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "nvml_library")]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = HARDWARE)]
     seed: u64,
 
     /// Numbers the simulated device nodes otherwise than by PCI address, as happens on real machines
-    #[arg(long, conflicts_with = "nvml_library")]
+    #[arg(long, conflicts_with_all = HARDWARE)]
     permute_pci: bool,
+
+    #[command(flatten)]
+    logging: Logging,
 }
+
+const HARDWARE: [&str; 3] = ["nvml_library", "driver_root", "host_root"];
 
 /// Runs `quickstart` with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let quickstart = Quickstart::parse_from(arguments);
+    let quickstart: Quickstart = program::parse(arguments);
     program::run(|| {
+        quickstart.logging.start_at(tracing::Level::WARN)?; // the story itself tells what goes well
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let result = runtime.block_on(story(&quickstart));
         runtime.shutdown_timeout(Duration::from_millis(100));
@@ -67,18 +76,21 @@ async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
     let dir = TempDir::new().context("cannot make a temporary directory")?;
 
     heading(1, "A node")?;
-    let hardware = Hardware::new(arguments, dir.path())?;
-    print(format_args!("{}\n", hardware.description))?;
+    let stage = Stage::new(arguments, dir.path())?;
+    print(format_args!("{}\n", stage.description))?;
 
     heading(2, "What the driver says (gpu-core, through NVML)")?;
     let node = tokio::task::spawn_blocking({
-        let config = hardware.config(dir.path());
+        let config = stage.config(dir.path());
         move || Node::discover(&config)
     });
     let node = node.await?.context("cannot read the node")?;
     print(inventory_table(node.inventory()))?;
+    for remark in node.remarks() {
+        print(format_args!("! {remark}\n"))?;
+    }
+    ensure!(!node.is_empty(), "this node has no GPU to offer");
     let count = node.resource().devices().borrow().len();
-    ensure!(count > 0, "this node has no GPU to offer");
 
     heading(3, "What a container needs of it (gpu-cdi)")?;
     let path = dir.path().join("cdi").join(CDI_FILE);
@@ -118,34 +130,31 @@ async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
     print(describe_container(&spec, &names)?)?;
 
     heading(6, "A GPU breaks")?;
-    let left = hardware.break_a_gpu(&kubelet, count).await?;
+    let left = stage.break_a_gpu(&kubelet, count).await?;
 
     drop(stop);
     plugin.await??;
-    print(format_args!("\n{}", hardware.summary(count, left, started.elapsed())))
+    print(format_args!("\n{}", stage.summary(count, left, started.elapsed())))
 }
 
 fn heading(number: u32, text: &str) -> anyhow::Result<()> {
     print(format_args!("\n{number}. {text}\n\n"))
 }
 
-/// Where the GPUs are.
-struct Hardware {
+/// Where the story happens.
+struct Stage {
     description: String,
-    library: PathBuf,
-    /// Of the host and the driver.
-    root: PathBuf,
+    hardware: Hardware,
     /// `None` on a real node.
     simulated: Option<gpu_sim::Node>,
 }
 
-impl Hardware {
+impl Stage {
     fn new(arguments: &Quickstart, dir: &Path) -> anyhow::Result<Self> {
-        if let Some(library) = &arguments.nvml_library {
+        if !arguments.hardware.is_usual() {
             return Ok(Self {
-                description: format!("This machine, through `{}`.", library.display()),
-                library: library.clone(),
-                root: PathBuf::from("/"),
+                description: "This machine, with its own driver.".to_owned(),
+                hardware: arguments.hardware.clone(),
                 simulated: None,
             });
         }
@@ -159,30 +168,29 @@ impl Hardware {
                 "Simulated in `{}`: 4 H100, the driver's library with its real C interface, device nodes, /proc and /sys.",
                 node.folder().display()
             ),
-            library: node.library(),
-            root: node.root(),
+            hardware: Hardware {
+                nvml_library: Some(node.library()),
+                driver_root: node.root(),
+                host_root: node.root(),
+            },
             simulated: Some(node),
         })
     }
 
     fn config(&self, dir: &Path) -> NodeConfig {
-        let mut driver_files = DiscoverConfig::new(&self.root).with_search_paths(
-            std::env::var_os("PATH").as_deref(),
-            std::env::var_os("XDG_DATA_DIRS").as_deref(),
-        );
-        driver_files.sys_root.clone_from(&self.root);
+        let root = &self.hardware.driver_root;
+        let mut driver_files = driver_files(root, &self.hardware.host_root);
+        let mut host_driver_root = root.to_string_lossy().into_owned();
         if self.simulated.is_some() {
             driver_files.device_rule = DeviceRule::AnyFile; // only root can make real device nodes
+            "/".clone_into(&mut host_driver_root);
         }
         NodeConfig {
-            library: LibrarySearch {
-                library: Some(self.library.clone()),
-                driver_root: None,
-            },
-            host_root: self.root.clone(),
+            library: self.hardware.library_search(),
+            host_root: self.hardware.host_root.clone(),
             lists: vec![DeviceListStrategy::CdiCri],
             cdi_dir: dir.join("cdi"),
-            host_driver_root: Some("/".to_owned()),
+            host_driver_root: Some(host_driver_root),
             driver_files,
             ..NodeConfig::default()
         }
@@ -256,14 +264,40 @@ fn describe_container(spec: &Spec, names: &[String]) -> anyhow::Result<String> {
         let all: Vec<_> = edits.iter().flat_map(|edits| of(edits)).collect();
         format!("  {what:<8} {}\n", all.join("\n           "))
     };
+    let mounts = edits.iter().flat_map(|edits| &edits.mounts);
     Ok(format!(
-        "and the runtime puts into the container:\n{}{}  mounts   {} files: libcuda.so, libnvidia-ml.so, nvidia-smi, …\n",
+        "and the runtime puts into the container:\n{}{}{}",
         list("devices", &|edits| edits
             .device_nodes
             .iter()
             .map(|node| node.path.clone())
             .collect()),
         list("env", &|edits| edits.env.clone()),
-        edits.iter().map(|edits| edits.mounts.len()).sum::<usize>(),
+        describe_mounts(mounts),
     ))
+}
+
+/// Folder by folder, with the first names of each.
+fn describe_mounts<'a>(mounts: impl Iterator<Item = &'a Mount>) -> String {
+    const SHOWN: usize = 3;
+    let mut folders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for mount in mounts {
+        let (folder, name) = mount.container_path.rsplit_once('/').unwrap_or_default();
+        folders.entry(folder).or_default().push(name);
+    }
+    let lines = folders.into_iter().map(|(folder, mut names)| {
+        names.sort_unstable();
+        let more = names.len().saturating_sub(SHOWN);
+        names.truncate(SHOWN);
+        let names = names.join(", ");
+        match more {
+            0 => format!("{folder}: {names}"),
+            more => format!("{folder}: {names} and {more} more"),
+        }
+    });
+    format!(
+        "  {:<8} {}\n",
+        "mounts",
+        lines.collect::<Vec<_>>().join("\n           ")
+    )
 }

@@ -4,18 +4,20 @@
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
-use crate::program::remark;
+use crate::program::{self, print, remark};
 
 type Program = fn(Vec<OsString>) -> ExitCode;
 
 /// Names and programs; the vendor's names come after ours.
 const PROGRAMS: &[(&str, Program)] = &[
+    ("gpu-cdi-hook", |arguments| gpu_cdi::hook::main(arguments)),
     ("gpu-device-plugin", |arguments| crate::device_plugin::main(arguments)),
     ("gpu-toolkit", |arguments| crate::toolkit::main(arguments)),
     ("gpu-feature-discovery", |arguments| {
         crate::feature_discovery::main(arguments)
     }),
     ("gpuctl", |arguments| crate::gpuctl::main(arguments)),
+    ("nvidia-cdi-hook", |arguments| gpu_cdi::hook::main(arguments)),
     ("nvidia-ctk", |arguments| crate::gpuctl::main(arguments)),
     ("nvidia-ctk-installer", |arguments| crate::toolkit::main(arguments)),
     ("nvidia-device-plugin", |arguments| {
@@ -35,12 +37,22 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(program) = arguments.first().and_then(find) {
         return program(arguments);
     }
+    match arguments.first().and_then(|argument| argument.to_str()) {
+        Some("--help" | "-h" | "help") => program::run(|| print(usage())),
+        Some("--version" | "-V") => program::run(|| print(concat!("gpu-stack ", env!("CARGO_PKG_VERSION"), "\n"))),
+        _ => {
+            remark(usage().trim_end());
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn usage() -> String {
     let names: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).collect();
-    remark(format_args!(
-        "usage: gpu-stack PROGRAM [ARGUMENTS]\nprograms: {}",
+    format!(
+        "Usage: gpu-stack PROGRAM [ARGUMENTS]\n\nPrograms, also by the name that it is called under: {}\n",
         names.join(", ")
-    ));
-    ExitCode::from(2)
+    )
 }
 
 fn find(argument: &OsString) -> Option<Program> {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use gpu_runtime_config::{
     Plan,
     apply::{Outcome, containerd_version},
@@ -54,10 +54,10 @@ struct Toolkit {
 
 /// Runs `gpu-toolkit` with these arguments, the program's name first.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let toolkit = Toolkit::parse_from(arguments);
+    let command = vendor::understand(Toolkit::command(), UNSUPPORTED);
+    let toolkit: Toolkit = program::parse_with(command, &[], arguments);
     program::run(|| {
         toolkit.logging.start()?;
-        vendor::refuse(UNSUPPORTED)?;
         let arguments = &toolkit.arguments;
         if arguments.dry_run {
             return dry_run(arguments);
@@ -225,8 +225,6 @@ impl Arguments {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

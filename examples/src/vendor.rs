@@ -1,11 +1,12 @@
 //! Settings as the vendor's programs read them.
 
 use std::env;
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
-use std::env::VarError;
 
 #[cfg(any(feature = "device-plugin", feature = "toolkit"))]
-use anyhow::bail;
+pub(crate) use self::unsupported::{Unsupported, understand};
+
+#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+mod unsupported;
 
 /// The words for false of Go's `strconv.ParseBool`, and nothing at all.
 pub(crate) const FALSE: &[&str] = &["", "0", "f", "F", "false", "False", "FALSE"];
@@ -32,28 +33,4 @@ pub(crate) fn env_or(name: &str, default: &str) -> String {
         Ok(value) if !value.is_empty() => value,
         _ => default.to_owned(),
     }
-}
-
-/// A setting of the vendor's program that ours lacks.
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
-#[derive(Debug)]
-pub(crate) struct Unsupported {
-    /// The environment variable.
-    pub(crate) variable: &'static str,
-    /// The values that ask for nothing.
-    pub(crate) harmless: &'static [&'static str],
-}
-
-/// Ends a program that is asked for something that it would not do.
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
-pub(crate) fn refuse(settings: &[Unsupported]) -> anyhow::Result<()> {
-    for Unsupported { variable, harmless } in settings {
-        match env::var(variable) {
-            Err(VarError::NotPresent) => {}
-            Ok(value) if harmless.contains(&value.as_str()) => {}
-            Ok(value) => bail!("{variable}=`{value}` is not supported"),
-            Err(error) => bail!("{variable} is not supported, and its value is not text: {error}"),
-        }
-    }
-    Ok(())
 }

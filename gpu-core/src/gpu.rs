@@ -104,6 +104,12 @@ impl Gpu {
     pub fn mig_enabled(&self) -> bool {
         self.mig.as_ref().is_some_and(|mig| mig.enabled)
     }
+
+    /// Whether it drives a workstation's displays and is not for computing, which its name tells (DGX Station). The
+    /// vendor's programs pass over it (go-nvlib v0.12.0, `pkg/nvlib/device`).
+    pub fn is_display_only(&self) -> bool {
+        matches!(self.name.as_str(), "DGX Display" | "NVIDIA DGX Display")
+    }
 }
 
 /// Framebuffer sizes.

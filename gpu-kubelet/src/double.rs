@@ -42,7 +42,6 @@ mod error;
 mod event;
 mod pod;
 mod pod_resources;
-mod resource_name;
 mod session;
 mod shuffle;
 mod state;

@@ -24,7 +24,7 @@
 //!
 //! # Where things are
 //! - [`connect`], [`listen`]: Unix sockets for tonic, with the authority that other gRPC libraries insist on
-//! - [`register`]: a device plugin's announcement
+//! - [`register`]: a device plugin's announcement; [`is_extended_resource_name`]: for which names
 //! - [`device_plugin`]: messages, clients and servers of the device plugin protocol, v1beta1
 //! - [`pod_resources`]: the same of the pod resources protocol, v1
 //! - [`names`]: paths and words fixed by the kubelet
@@ -59,12 +59,14 @@ mod error;
 mod generated;
 mod listen;
 mod register;
+mod resource_name;
 
 pub use crate::{
     connect::{CONNECT_TIMEOUT, connect},
     error::{Error, Result},
     listen::{Incoming, listen},
     register::{REGISTER_TIMEOUT, Registration, register},
+    resource_name::is_extended_resource_name,
 };
 
 #[cfg(all(doctest, feature = "double"))]

@@ -1,4 +1,4 @@
-use std::{iter, path::PathBuf};
+use std::path::PathBuf;
 
 /// A [`Result`](std::result::Result) whose error is this crate's [`Error`] unless said otherwise.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -17,25 +17,72 @@ pub enum Error {
         source: gpu_kubelet::Error,
     },
     /// The GPUs of the node cannot be read.
+    #[cfg(feature = "gpu")]
     #[error(transparent)]
     Hardware(#[from] gpu_core::Error),
     /// The CDI file cannot be made or written.
+    #[cfg(feature = "gpu")]
     #[error(transparent)]
     Cdi(#[from] gpu_cdi::Error),
 }
 
 impl Error {
-    /// Whether waiting may help: a driver that is not there yet can still be installed or loaded.
+    /// Whether waiting may help: a driver that is not there yet, or not whole, can still be installed or loaded.
     pub fn is_transient(&self) -> bool {
         match self {
+            #[cfg(feature = "gpu")]
             Self::Hardware(error) => error.is_transient(),
-            Self::Socket { .. } | Self::Cdi(_) => false,
+            #[cfg(feature = "gpu")]
+            Self::Cdi(error) => matches!(
+                error,
+                gpu_cdi::Error::NoDriverLibraries { .. } | gpu_cdi::Error::NothingToDescribe { .. }
+            ),
+            Self::Socket { .. } => false,
         }
     }
+}
 
-    /// The error and its causes in one line.
-    pub(crate) fn with_causes(&self) -> String {
-        let causes = iter::successors(Some(self as &dyn std::error::Error), |error| error.source());
-        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+/// An error and all its causes in one line, each said once: some libraries repeat the cause in their own message.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_chain_goes_to_its_end() {
+        let source = gpu_kubelet::Error::Listen {
+            path: "/a".into(),
+            source: io::Error::other("no room"),
+        };
+        let error = Error::Socket {
+            path: "/a".into(),
+            source,
+        };
+        assert_eq!(chain(&error), "cannot serve on `/a`: cannot listen on `/a`: no room");
+        assert!(!error.is_transient());
+    }
+
+    #[cfg(feature = "gpu")]
+    #[test]
+    fn a_driver_root_that_is_still_empty_is_worth_waiting_for() {
+        let error = gpu_cdi::Error::NoDriverLibraries {
+            root: "/".into(),
+            version: None,
+        };
+        assert!(Error::from(error).is_transient());
     }
 }

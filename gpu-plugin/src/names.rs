@@ -6,7 +6,7 @@ pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 /// Read by the NVIDIA container runtime: the devices that a container gets.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 
-/// The kind of the CDI devices that [`Allocate`](crate::GpuResource) names. The kubelet checkpoints these names, so they must
+/// The kind of the CDI devices that `Allocate` names. The kubelet checkpoints these names, so they must
 /// stay resolvable for the life of a pod.
 pub const CDI_KIND: &str = "k8s.device-plugin.nvidia.com/gpu";
 

@@ -1,19 +1,15 @@
-use std::{future::Future, ops::ControlFlow, path::PathBuf, pin::pin, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, ops::ControlFlow, path::PathBuf, sync::Arc};
 
-use gpu_cdi::{DiscoverConfig, DriverFiles, GenerateOptions, Kind, NameStrategy, generate};
+use gpu_cdi::{DiscoverConfig, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, generate};
 use gpu_core::{
-    Gpu, Inventory,
+    Gpu, Inventory, Problem, ProblemKind,
     nvml::{HealthWatch, Library, LibrarySearch, Watched},
 };
-use tokio::{task, time};
 
 use crate::{
-    DeviceIdStrategy, DeviceListStrategy, Error, GpuResource, HealthPolicy, Resource, ResourceName, Result, Sockets,
-    names, serve,
+    DeviceIdStrategy, DeviceListStrategy, GpuResource, HealthPolicy, Resource, ResourceName, Result, error::chain,
+    names,
 };
-
-/// Between looks at a node that has no driver or no GPU yet.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// How the GPUs of a node are offered.
 #[derive(Debug, Clone)]
@@ -30,7 +26,8 @@ pub struct NodeConfig {
     pub ids: DeviceIdStrategy,
     /// Which events make a GPU unhealthy.
     pub health: HealthPolicy,
-    /// Whether a node without a working driver is an error; if not, it is waited for. Default: an error.
+    /// Whether a node that cannot be read, or whose CDI file cannot be written, is an error; if not, it is waited for.
+    /// Default: an error. A node without GPUs is waited for in any case.
     pub fail_on_init_error: bool,
     /// The folder for CDI files, written if containers are told by CDI names. Default: `/var/run/cdi`.
     pub cdi_dir: PathBuf,
@@ -42,6 +39,8 @@ pub struct NodeConfig {
     pub host_dev_root: Option<String>,
     /// The hook program on the host that CDI files name.
     pub hook_path: String,
+    /// Hooks to leave out of CDI files. Default: none.
+    pub disabled_hooks: BTreeSet<HookName>,
 }
 
 impl Default for NodeConfig {
@@ -59,46 +58,65 @@ impl Default for NodeConfig {
             host_driver_root: None,
             host_dev_root: None,
             hook_path: GenerateOptions::default().hook_path,
+            disabled_hooks: BTreeSet::new(),
         }
     }
 }
 
-/// The GPUs of this node, read once, watched, and ready to be served.
+/// The GPUs of this node, watched and ready to be served.
 #[derive(Debug)]
 pub struct Node {
     inventory: Inventory,
+    remarks: Vec<String>,
     resource: Arc<GpuResource>,
-    /// `None` where the driver offers no events.
+    /// `None` where there is nothing to watch, or the driver offers no events.
     _watch: Option<HealthWatch>,
 }
 
 impl Node {
-    /// Reads the GPUs, writes the CDI file if one is needed, and starts to watch for health events.
+    /// Reads the GPUs, starts to watch their health, and writes the CDI file if one is needed.
     ///
-    /// What cannot be read is logged and not offered; the rest is. This calls the driver and may take its time: run it off
-    /// the async runtime.
+    /// What cannot be read or offered is in [`problems`](Self::problems); the rest is offered, which may be nothing: then no
+    /// file is written. This calls the driver and may take its time: run it off the async runtime.
     ///
     /// # Errors
     /// Where the node as a whole cannot be read, or its CDI file not be written.
     pub fn discover(config: &NodeConfig) -> Result<Self> {
+        let resource = GpuResource::new(config.resource.clone(), &[], &config.lists, config.ids);
+        Self::read(config, Arc::new(resource))
+    }
+
+    /// Reads the node again. The new value takes the place of this one: it has the same [`resource`](Self::resource), which
+    /// from then on has the GPUs that there are now, healthy unless they failed meanwhile.
+    ///
+    /// # Errors
+    /// As [`discover`](Self::discover); what is offered then stays as it is.
+    pub fn rediscover(&self, config: &NodeConfig) -> Result<Self> {
+        self.resource.begin_anew();
+        Self::read(config, Arc::clone(&self.resource))
+    }
+
+    fn read(config: &NodeConfig, resource: Arc<GpuResource>) -> Result<Self> {
         let library = Arc::new(Library::open(&config.library)?);
         let inventory = library.inventory(&config.host_root)?;
-        for problem in &inventory.problems {
-            tracing::warn!("{problem}");
-        }
-        let mut gpus = inventory.gpus.clone();
+        let mut remarks = Vec::new();
+        let mut gpus = for_computing(&inventory.gpus, &mut remarks);
+        // Before anything else: what happens from here on is seen.
+        let watch = match gpus.as_slice() {
+            [] => None,
+            gpus => watch(library, gpus, &resource, config.health.clone(), &mut remarks),
+        };
         if config.lists.contains(&DeviceListStrategy::CdiCri) && !gpus.is_empty() {
-            gpus = write_cdi_file(config, &inventory)?;
+            let inventory = Inventory {
+                gpus,
+                ..inventory.clone()
+            };
+            gpus = write_cdi_file(config, &inventory, &mut remarks)?;
         }
-        let resource = Arc::new(GpuResource::new(
-            config.resource.clone(),
-            &gpus,
-            &config.lists,
-            config.ids,
-        ));
-        let watch = watch(library, &gpus, Arc::clone(&resource), config.health.clone());
+        resource.offer(&gpus);
         Ok(Self {
             inventory,
+            remarks,
             resource,
             _watch: watch,
         })
@@ -113,54 +131,44 @@ impl Node {
     pub fn resource(&self) -> &Arc<GpuResource> {
         &self.resource
     }
-}
 
-/// Offers the GPUs of this node to the kubelet until `stop` completes.
-///
-/// A node that has no GPU yet is looked at again every ten seconds, and so is one without a working driver unless
-/// [`fail_on_init_error`](NodeConfig::fail_on_init_error) is set.
-///
-/// # Errors
-/// As [`Node::discover`] and [`serve`].
-pub async fn run(config: &NodeConfig, sockets: &Sockets, stop: impl Future<Output = ()>) -> Result<()> {
-    let mut stop = pin!(stop);
-    let node = tokio::select! {
-        () = &mut stop => return Ok(()),
-        node = discover_when_possible(config) => node?,
-    };
-    serve(Arc::clone(node.resource()), sockets, stop).await
-}
+    /// Whether there is no GPU to offer.
+    pub fn is_empty(&self) -> bool {
+        self.resource.devices().borrow().is_empty()
+    }
 
-async fn discover_when_possible(config: &NodeConfig) -> Result<Node> {
-    let mut said = None;
-    loop {
-        let found = task::spawn_blocking({
-            let config = config.clone();
-            move || Node::discover(&config)
-        });
-        let reason = match found.await {
-            Ok(Ok(node)) if !node.resource.devices().borrow().is_empty() => return Ok(node),
-            Ok(Ok(_)) => "this node has no GPU to offer".to_owned(),
-            Ok(Err(error)) if config.fail_on_init_error || !error.is_transient() => return Err(error),
-            Ok(Err(error)) => error.with_causes(),
-            Err(error) => error.to_string(),
-        };
-        if said.as_ref() != Some(&reason) {
-            tracing::warn!("{reason}; looking again every {} s", LOOK_AGAIN.as_secs());
-            said = Some(reason);
-        }
-        time::sleep(LOOK_AGAIN).await;
+    /// What a person should know of this node, in words: which GPUs are not offered or not watched and why, and what of the
+    /// driver's files cannot be read. The inventory's own problems are not among it.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// All that is amiss: the inventory's problems, and the [`remarks`](Self::remarks).
+    pub fn problems(&self) -> Vec<String> {
+        let problems = self.inventory.problems.iter().map(ToString::to_string);
+        problems.chain(self.remarks.iter().cloned()).collect()
     }
 }
 
-/// The GPUs that the file describes.
-fn write_cdi_file(config: &NodeConfig, inventory: &Inventory) -> Result<Vec<Gpu>> {
+fn for_computing(gpus: &[Gpu], remarks: &mut Vec<String>) -> Vec<Gpu> {
+    let (display, computing): (Vec<_>, Vec<_>) = gpus.iter().cloned().partition(Gpu::is_display_only);
+    let remark = |gpu: &Gpu| {
+        format!(
+            "GPU {} ({}) is not offered: `{}` is for displays",
+            gpu.index, gpu.uuid, gpu.name
+        )
+    };
+    remarks.extend(display.iter().map(remark));
+    computing
+}
+
+/// The GPUs that the file describes; without any there is no file.
+fn write_cdi_file(config: &NodeConfig, inventory: &Inventory, remarks: &mut Vec<String>) -> Result<Vec<Gpu>> {
     let mut discover = config.driver_files.clone();
     discover.driver_version = inventory.driver.as_ref().map(|driver| driver.version.to_string());
     let files = DriverFiles::discover(&discover)?;
-    for problem in &files.problems {
-        tracing::warn!("{problem}");
-    }
+    remarks.extend(files.problems.iter().map(ToString::to_string));
+
     let mut options = GenerateOptions::default();
     options.kind = names::CDI_KIND.parse::<Kind>().expect("a valid kind");
     options.names = vec![match config.ids {
@@ -171,41 +179,130 @@ fn write_cdi_file(config: &NodeConfig, inventory: &Inventory) -> Result<Vec<Gpu>
     options.host_driver_root.clone_from(&config.host_driver_root);
     options.host_dev_root.clone_from(&config.host_dev_root);
     options.hook_path.clone_from(&config.hook_path);
-    let generated = generate(inventory, &files, &options)?;
-    for skipped in &generated.skipped {
-        tracing::warn!("not offered: {skipped}");
+    options.disabled_hooks.clone_from(&config.disabled_hooks);
+    let (spec, skipped) = match generate(inventory, &files, &options) {
+        Ok(generated) => (Some(generated.spec), generated.skipped),
+        Err(gpu_cdi::Error::NothingToDescribe { skipped }) => (None, skipped),
+        Err(error) => return Err(error.into()),
+    };
+    remarks.extend(skipped.iter().map(|skipped| format!("not offered: {skipped}")));
+    if let Some(spec) = spec {
+        let path = config.cdi_dir.join(names::CDI_FILE);
+        spec.write(&path)?;
+        tracing::info!(path = %path.display(), "wrote the CDI file");
     }
-    let path = config.cdi_dir.join(names::CDI_FILE);
-    generated.spec.write(&path)?;
-    tracing::info!(path = %path.display(), "wrote the CDI file");
-    let described = |gpu: &&Gpu| generated.skipped.iter().all(|skipped| skipped.uuid != gpu.uuid);
+    let described = |gpu: &&Gpu| skipped.iter().all(|skipped| skipped.uuid != gpu.uuid);
     Ok(inventory.gpus.iter().filter(described).cloned().collect())
 }
 
 /// A node whose driver offers no events works, and its GPUs stay healthy whatever happens: that is said.
-fn watch(library: Arc<Library>, gpus: &[Gpu], resource: Arc<GpuResource>, policy: HealthPolicy) -> Option<HealthWatch> {
-    let watch = HealthWatch::start(library, gpus, move |watched| {
-        match watched {
-            Watched::Event(event) if resource.apply(&event, &policy) => {
-                tracing::error!(gpu = %event.gpu, "{:?}: the GPU is unhealthy", event.kind);
-            }
-            Watched::Event(event) => tracing::info!(gpu = %event.gpu, "{:?}: the health of the GPU stays", event.kind),
-            Watched::Lost(gpu) if resource.lose(&gpu) => tracing::error!(%gpu, "the GPU is lost"),
-            Watched::Interrupted(error) => tracing::warn!("{}", Error::from(error).with_causes()),
-            _ => {}
+fn watch(
+    library: Arc<Library>,
+    gpus: &[Gpu],
+    resource: &Arc<GpuResource>,
+    policy: HealthPolicy,
+    remarks: &mut Vec<String>,
+) -> Option<HealthWatch> {
+    let watch = HealthWatch::start(library, gpus, {
+        let resource = Arc::clone(resource);
+        move |watched| {
+            hear(&watched, &resource, &policy);
+            ControlFlow::Continue(())
         }
-        ControlFlow::Continue(())
     });
     match watch {
         Ok(watch) => {
             for problem in watch.problems() {
-                tracing::warn!("no health events: {problem}");
+                remarks.push(not_watched(problem, resource));
             }
             Some(watch)
         }
         Err(error) => {
-            tracing::warn!("no health events: {}", Error::from(error).with_causes());
+            remarks.push(format!("no health events: {}", chain(&error)));
             None
         }
+    }
+}
+
+fn hear(watched: &Watched, resource: &GpuResource, policy: &HealthPolicy) {
+    match watched {
+        Watched::Event(event) if resource.apply(event, policy) => {
+            tracing::error!(gpu = %event.gpu, "{:?}: the GPU is unhealthy", event.kind);
+        }
+        Watched::Event(event) => tracing::info!(gpu = %event.gpu, "{:?}: the health of the GPU stays", event.kind),
+        Watched::Lost(gpu) if resource.fail(gpu) => tracing::error!(%gpu, "the GPU is lost"),
+        Watched::Interrupted(error) => tracing::warn!("{}", chain(error)),
+        _ => {}
+    }
+}
+
+/// A GPU without events is an old one and works; one that fails when asked for events does not.
+fn not_watched(problem: &Problem, resource: &GpuResource) -> String {
+    match (&problem.uuid, problem.kind) {
+        (Some(uuid), kind) if kind != ProblemKind::Incomplete => {
+            resource.fail(uuid);
+            format!("unhealthy, since its events cannot be watched: {problem}")
+        }
+        _ => format!("no health events: {problem}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "GPU-00000000-0000-4000-8000-000000000000";
+
+    fn gpu(name: &str) -> Gpu {
+        serde_json::from_value(serde_json::json!({
+            "index": 0, "minor": 0, "uuid": UUID, "name": name,
+            "pci": { "address": "0000:01:00.0", "id": "10de:0000" },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_gpu_for_displays_is_not_offered() {
+        let mut remarks = Vec::new();
+        let gpus = [
+            "DGX Display",
+            "NVIDIA DGX Display",
+            "NVIDIA DGX Display 2",
+            "NVIDIA H200",
+        ]
+        .map(gpu);
+        let offered = for_computing(&gpus, &mut remarks);
+        let names: Vec<_> = offered.iter().map(|gpu| gpu.name.as_str()).collect();
+        assert_eq!(names, ["NVIDIA DGX Display 2", "NVIDIA H200"]);
+        assert_eq!(
+            remarks,
+            ["DGX Display", "NVIDIA DGX Display"]
+                .map(|name| format!("GPU 0 ({UUID}) is not offered: `{name}` is for displays"))
+        );
+    }
+
+    #[test]
+    fn a_gpu_that_fails_when_asked_for_events_is_unhealthy() {
+        #[track_caller]
+        fn check(kind: ProblemKind, healthy: bool) {
+            let gpu = gpu("NVIDIA H200");
+            let problem = Problem {
+                index: 0,
+                uuid: Some(gpu.uuid.clone()),
+                pci: None,
+                kind,
+                call: "nvmlDeviceRegisterEvents".to_owned(),
+                message: "made up".to_owned(),
+            };
+            let name = names::GPU_RESOURCE.parse().unwrap();
+            let resource = GpuResource::new(name, &[], &[], DeviceIdStrategy::Uuid);
+            let remark = not_watched(&problem, &resource);
+            resource.offer(&[gpu]); // which comes after the watch has started
+            assert_eq!(resource.devices().borrow()[0].healthy, healthy, "{remark}");
+        }
+        check(ProblemKind::Lost, false);
+        check(ProblemKind::Unreadable, false);
+        check(ProblemKind::NoPermission, false);
+        check(ProblemKind::Incomplete, true); // not supported: an old GPU
     }
 }

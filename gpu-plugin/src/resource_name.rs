@@ -1,5 +1,7 @@
 use std::{fmt, str::FromStr};
 
+use gpu_kubelet::is_extended_resource_name;
+
 /// The name of an extended resource: a domain, a slash and a name, as in `nvidia.com/gpu`.
 ///
 /// ```
@@ -43,19 +45,16 @@ impl FromStr for ResourceName {
                 reason,
             })
         };
-        let Some((domain, name)) = text.split_once('/') else {
+        let Some((_, name)) = text.split_once('/') else {
             return error("there is no `/` between a domain and a name");
         };
         if text.len() > Self::MAX_LEN {
             return error("it is longer than 63 characters");
         }
-        if !is_subdomain(domain) {
-            return error("the domain is not a DNS name in lower case");
+        if !is_extended_resource_name(text) {
+            return error("the kubelet registers no resource of this name");
         }
-        // The kubelet keeps this domain for itself (k8s.io/kubernetes, pkg/apis/core/v1/helper).
-        if domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
-            return error("the domain kubernetes.io is Kubernetes' own");
-        }
+        // The kubelet takes upper case and `_` here, the vendor's plugin does not.
         if !is_subdomain(name) {
             return error("the name is not a DNS name in lower case");
         }
@@ -104,6 +103,7 @@ mod tests {
         check("nvidia.com/gpu/x", None);
         check("nvidia.com/../x", None);
         check("node.kubernetes.io/gpu", None);
+        check("requests.nvidia.com/gpu", None);
         check(
             &format!("nvidia.com/{}", "x".repeat(52)),
             Some(&format!("nvidia-{}.sock", "x".repeat(52))),

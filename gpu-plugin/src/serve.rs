@@ -14,6 +14,7 @@ use tokio::{sync::watch, task::JoinHandle, time};
 
 use crate::{
     Error, Resource, Result,
+    error::chain,
     server::{OPTIONS, Server},
     socket::{DirectoryWatch, Identity},
 };
@@ -23,6 +24,10 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Between registrations that the kubelet refused: it needs somebody's help, or the node is very busy.
 const REFUSED_RETRY: Duration = Duration::from_secs(10);
+
+/// How long the kubelet may listen to no stream before it is registered with again: it opens one as soon as it has
+/// registered a plugin.
+const DESERTED: Duration = Duration::from_secs(3);
 
 /// How long open streams get to end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -53,7 +58,10 @@ impl Sockets {
 /// Serves a resource to the kubelet until `stop` completes.
 ///
 /// It serves first and registers then, since the kubelet calls back before it answers. A kubelet that is absent is waited
-/// for; one that is restarted, or that removed the socket, is registered with again. What it waits for is logged once.
+/// for; one that is restarted, that removed the socket, or that no longer listens to the list of devices, is registered with
+/// again. What it waits for is logged once.
+///
+/// Dropping the future ends the server too, without the second that `stop` gives to open streams.
 ///
 /// # Errors
 /// [`Error::Socket`] where the plugin's own socket cannot be made and waiting will not help: something that is not a
@@ -74,9 +82,10 @@ pub async fn serve<R: Resource>(resource: Arc<R>, sockets: &Sockets, stop: impl 
             own: Identity::of(&path),
         };
         let mut server = Running::start(Arc::clone(&resource), incoming);
+        let streams = server.streams.subscribe();
         let over = tokio::select! {
             () = &mut stop => true,
-            () = round.keep_registered(&*resource, &mut directory) => false,
+            () = round.keep_registered(&*resource, &mut directory, &streams) => false,
             () = server.ended() => {
                 time::sleep(RETRY).await;
                 false
@@ -120,16 +129,28 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Registers, and returns when that has to be done again on a new socket.
-    async fn keep_registered(&self, resource: &impl Resource, directory: &mut DirectoryWatch) {
+    /// Registers, and returns when that has to be done again on a new socket. `streams` counts those that are open.
+    async fn keep_registered(
+        &self,
+        resource: &impl Resource,
+        directory: &mut DirectoryWatch,
+        streams: &watch::Receiver<usize>,
+    ) {
         loop {
             // Looked at before registering: a kubelet that is restarted meanwhile shows as a change.
             let kubelet = Identity::of(&self.sockets.kubelet);
             if !self.register_when_possible(resource, directory).await {
                 return;
             }
+            let mut deserted = pin!(deserted(streams.clone()));
             loop {
-                directory.changed().await;
+                tokio::select! {
+                    () = directory.changed() => {}
+                    () = &mut deserted => {
+                        tracing::warn!("the kubelet does not listen to this plugin: registering again");
+                        break;
+                    }
+                }
                 if !self.in_place() {
                     tracing::info!(socket = %self.path.display(), "the socket is gone: the kubelet was restarted");
                     return;
@@ -137,10 +158,12 @@ impl Round<'_> {
                 match Identity::of(&self.sockets.kubelet) {
                     None => {} // it has stopped; its return makes a new one
                     now if now == kubelet => {}
-                    Some(_) => break,
+                    Some(_) => {
+                        tracing::info!("there is a new kubelet socket");
+                        break;
+                    }
                 }
             }
-            tracing::info!("there is a new kubelet socket");
         }
     }
 
@@ -159,7 +182,7 @@ impl Round<'_> {
                     return true;
                 }
                 Err(error) => {
-                    let text = with_source(&error);
+                    let text = chain(&error);
                     if said.as_ref() != Some(&text) {
                         tracing::warn!("cannot register {}: {text}; trying again", resource.name());
                         said = Some(text);
@@ -178,22 +201,34 @@ impl Round<'_> {
     }
 }
 
-fn with_source(error: &dyn std::error::Error) -> String {
-    error
-        .source()
-        .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+/// Completes when no stream has been open for a while.
+async fn deserted(mut streams: watch::Receiver<usize>) {
+    loop {
+        // An error means that the server is gone, which is another's to see.
+        if streams.wait_for(|open| *open == 0).await.is_err() {
+            return std::future::pending().await;
+        }
+        if time::timeout(DESERTED, streams.wait_for(|open| *open > 0))
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
 }
 
-/// A gRPC server on its own task.
+/// A gRPC server on its own task. Dropped, it ends: its streams at once, since `stopped` goes with it.
 struct Running {
     stopped: watch::Sender<bool>,
+    streams: Arc<watch::Sender<usize>>,
     task: JoinHandle<()>,
 }
 
 impl Running {
     fn start<R: Resource>(resource: Arc<R>, incoming: Incoming) -> Self {
         let (stopped, stop) = watch::channel(false);
-        let service = DevicePluginServer::new(Server::new(resource, stop.clone()));
+        let streams = Arc::new(watch::Sender::new(0));
+        let service = DevicePluginServer::new(Server::new(resource, stop.clone(), Arc::clone(&streams)));
         let mut stop = stop;
         let stopping = async move {
             // An error means that this `Running` was dropped, which stops it as well.
@@ -202,10 +237,10 @@ impl Running {
         let serving = tonic::transport::Server::builder().serve_with_incoming_shutdown(service, incoming, stopping);
         let task = tokio::spawn(async move {
             if let Err(error) = serving.await {
-                tracing::warn!("the plugin's server ended: {}", with_source(&error));
+                tracing::warn!("the plugin's server ended: {}", chain(&error));
             }
         });
-        Self { stopped, task }
+        Self { stopped, streams, task }
     }
 
     /// Completes when the server ends by itself, which it should not.
@@ -217,7 +252,13 @@ impl Running {
     async fn stop(mut self) {
         self.stopped.send_replace(true);
         if !self.task.is_finished() && time::timeout(FAREWELL, &mut self.task).await.is_err() {
-            self.task.abort();
+            tracing::debug!("open streams did not end in time");
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }

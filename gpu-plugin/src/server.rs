@@ -21,13 +21,35 @@ pub(crate) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
 #[derive(Debug)]
 pub(crate) struct Server<R> {
     resource: Arc<R>,
-    /// Turns true when the streams are to end.
+    /// Turns true, or loses its sender, when the streams are to end.
     stopped: watch::Receiver<bool>,
+    /// How many streams are open.
+    streams: Arc<watch::Sender<usize>>,
 }
 
 impl<R> Server<R> {
-    pub(crate) fn new(resource: Arc<R>, stopped: watch::Receiver<bool>) -> Self {
-        Self { resource, stopped }
+    pub(crate) fn new(resource: Arc<R>, stopped: watch::Receiver<bool>, streams: Arc<watch::Sender<usize>>) -> Self {
+        Self {
+            resource,
+            stopped,
+            streams,
+        }
+    }
+}
+
+/// Counts as an open stream as long as it lives.
+struct OpenStream(Arc<watch::Sender<usize>>);
+
+impl OpenStream {
+    fn new(streams: &Arc<watch::Sender<usize>>) -> Self {
+        streams.send_modify(|open| *open += 1);
+        Self(Arc::clone(streams))
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
     }
 }
 
@@ -45,8 +67,13 @@ impl<R: Resource> DevicePlugin for Server<R> {
         let lists = WatchStream::new(self.resource.devices()).map(|devices| Some(list(&devices)));
         let end = WatchStream::new(self.stopped.clone())
             .filter(|stopped| *stopped)
-            .map(|_| None);
-        let until_stopped = lists.merge(end).map_while(|list| list).map(Ok);
+            .map(|_| None)
+            .chain(tokio_stream::once(None));
+        let open = OpenStream::new(&self.streams);
+        let until_stopped = lists.merge(end).map_while(move |list| {
+            let _open = &open; // until the stream is dropped
+            list.map(Ok)
+        });
         Ok(Response::new(Box::pin(until_stopped)))
     }
 

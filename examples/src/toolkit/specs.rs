@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gpu_cdi::{DiscoverConfig, DriverFiles, GenerateOptions, Spec, generate, generate_management};
+use gpu_cdi::{DriverFiles, GenerateOptions, Spec, generate, generate_management};
 use gpu_core::nvml::{Library, LibrarySearch};
 
 use super::{arguments::Arguments, install};
@@ -129,10 +129,7 @@ impl<'a> Specs<'a> {
     }
 
     fn files(&self, version: Option<String>) -> anyhow::Result<DriverFiles> {
-        let mut config = DiscoverConfig::new(self.arguments.driver_root_here()).with_search_paths(
-            std::env::var_os("PATH").as_deref(),
-            std::env::var_os("XDG_DATA_DIRS").as_deref(),
-        );
+        let mut config = crate::driver_files::with_search_paths(self.arguments.driver_root_here());
         config.dev_root = Some(self.arguments.dev_root_here());
         config.sys_root.clone_from(&self.arguments.host_root);
         config.driver_version = version;

@@ -193,7 +193,11 @@ impl<'nvml> Registered<'nvml> {
                     kind: match error {
                         NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound => ProblemKind::Lost,
                         NvmlError::NoPermission => ProblemKind::NoPermission,
-                        _ => ProblemKind::Incomplete,
+                        // A GPU or a driver without events, and nothing wrong with it.
+                        NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => {
+                            ProblemKind::Incomplete
+                        }
+                        _ => ProblemKind::Unreadable,
                     },
                     call: call.to_owned(),
                     message: error.to_string(),

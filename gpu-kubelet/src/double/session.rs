@@ -16,16 +16,13 @@ use tonic::{
     transport::{Channel, Server},
 };
 
-use super::{
-    Shared, StartError, error::in_go, event::EventKind, pod_resources::Lister,
-    resource_name::is_extended_resource_name, state::State,
-};
+use super::{Shared, StartError, error::in_go, event::EventKind, pod_resources::Lister, state::State};
 use crate::{
     connect,
     device_plugin::{
         DevicePluginClient, DevicePluginOptions, Empty, RegisterRequest, Registration, RegistrationServer,
     },
-    listen, names,
+    is_extended_resource_name, listen, names,
     pod_resources::PodResourcesListerServer,
 };
 

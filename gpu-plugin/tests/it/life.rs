@@ -5,14 +5,19 @@ use std::{fs, os::unix::net::UnixListener, path::Path, sync::Arc, time::Duration
 use gpu_plugin::{
     Device, Error, Resource, ResourceName, Sockets,
     gpu_kubelet::{
-        device_plugin::ContainerAllocateResponse,
+        Incoming, connect,
+        device_plugin::{
+            ContainerAllocateResponse, DevicePluginClient, Empty, RegisterRequest, Registration, RegistrationServer,
+        },
         double::{Config, EventKind, Kubelet},
+        listen,
+        tonic::{Request, Response, Status, transport},
     },
     serve,
 };
 use tempfile::TempDir;
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinHandle,
     time::timeout,
 };
@@ -207,4 +212,55 @@ async fn a_file_in_the_place_of_the_socket_is_named_and_left_alone() {
         .unwrap_err();
     assert_eq!(error.to_string(), format!("cannot serve on `{}`", path.display()));
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_dropped_leaves_no_server_behind() {
+    let dir = TempDir::new().unwrap();
+    let kubelet = kubelet(&dir).await;
+    let plugin = Plugin::start(&Widgets::new(1), kubelet.device_plugin_dir());
+    kubelet.wait_for_allocatable(WIDGET, 1, SOON).await.unwrap();
+    plugin.task.abort(); // drops the future of `serve`
+    kubelet.wait_for_allocatable(WIDGET, 0, SOON).await.unwrap();
+    assert!(!kubelet.device_plugin_dir().join("example-widget.sock").exists());
+}
+
+/// A kubelet that listens to a plugin for a moment and then forgets it, as happens when its connection breaks.
+struct Forgetful {
+    directory: std::path::PathBuf,
+    registered: mpsc::UnboundedSender<usize>,
+}
+
+#[gpu_plugin::gpu_kubelet::tonic::async_trait]
+impl Registration for Forgetful {
+    async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
+        let socket = self.directory.join(request.into_inner().endpoint);
+        let registered = self.registered.clone();
+        let channel = connect(&socket).await.expect("the plugin serves before it registers");
+        tokio::spawn(async move {
+            let mut client = DevicePluginClient::new(channel);
+            let mut lists = client.list_and_watch(Empty {}).await.expect("it lists").into_inner();
+            let list = lists.message().await.expect("a list").expect("a first one");
+            let _ = registered.send(list.devices.len());
+        });
+        Ok(Response::new(Empty {}))
+    }
+}
+
+#[tokio::test]
+async fn a_kubelet_that_no_longer_listens_is_registered_with_again() {
+    let dir = TempDir::new().unwrap();
+    let (registered, mut registrations) = mpsc::unbounded_channel();
+    let incoming: Incoming = listen(dir.path().join("kubelet.sock")).await.unwrap();
+    let kubelet = RegistrationServer::new(Forgetful {
+        directory: dir.path().to_owned(),
+        registered,
+    });
+    let serving = transport::Server::builder().serve_with_incoming_shutdown(kubelet, incoming, std::future::pending());
+    tokio::spawn(serving);
+    let plugin = Plugin::start(&Widgets::new(2), dir.path());
+    for _ in 0..2 {
+        assert_eq!(timeout(SOON, registrations.recv()).await.unwrap(), Some(2));
+    }
+    plugin.stop().await;
 }

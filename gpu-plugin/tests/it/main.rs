@@ -1,4 +1,7 @@
 //! The whole crate, in front of a kubelet double.
 
 mod life;
+#[cfg(feature = "gpu")]
+mod node;
+#[cfg(feature = "gpu")]
 mod recorded;

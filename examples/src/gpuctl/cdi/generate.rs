@@ -7,11 +7,11 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
-use gpu_cdi::{Companion, DiscoverConfig, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, Spec};
+use gpu_cdi::{Companion, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, Spec};
 use gpu_core::nvml::{Library, LibrarySearch};
 
 use super::output::{self, Notation};
-use crate::{program::remark, toolkit_config, vendor};
+use crate::{driver_files::with_search_paths, program::remark, toolkit_config, vendor};
 
 /// The flags and variables of `nvidia-ctk cdi generate` (v1.20), but for those of the modes csv and wsl.
 #[derive(Debug, Args)]
@@ -232,10 +232,7 @@ impl Generate {
     }
 
     fn files(&self, driver_root: &Path, version: Option<String>) -> anyhow::Result<DriverFiles> {
-        let mut config = DiscoverConfig::new(driver_root).with_search_paths(
-            env::var_os("PATH").as_deref(),
-            env::var_os("XDG_DATA_DIRS").as_deref(),
-        );
+        let mut config = with_search_paths(driver_root);
         config.dev_root.clone_from(&self.dev_root);
         config.sys_root.clone_from(&self.host_root);
         config.driver_version = version;

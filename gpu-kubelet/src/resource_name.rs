@@ -1,8 +1,15 @@
-/// Whether the kubelet takes the name for an extended resource's.
+/// Whether the kubelet takes the name for an extended resource's, and so for one that a device plugin may offer.
 ///
 /// The rule (`IsExtendedResourceName` in Kubernetes): a domain and a name, not Kubernetes' own domain, no prefix
 /// `requests.`, and still a qualified name once quota has put that prefix before it.
-pub(super) fn is_extended_resource_name(name: &str) -> bool {
+///
+/// ```
+/// use gpu_kubelet::is_extended_resource_name;
+///
+/// assert!(is_extended_resource_name("example.com/widget"));
+/// assert!(!is_extended_resource_name("requests.example.com/widget"));
+/// ```
+pub fn is_extended_resource_name(name: &str) -> bool {
     let Some((domain, local)) = name.split_once('/') else {
         return false;
     };

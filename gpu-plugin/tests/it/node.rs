@@ -1,0 +1,345 @@
+//! The GPUs of simulated nodes, good and bad, offered to a kubelet double.
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+
+use gpu_plugin::{
+    DeviceListStrategy, Error, Node, NodeConfig, Sockets, gpu_cdi,
+    gpu_cdi::{DeviceRule, DiscoverConfig},
+    gpu_core,
+    gpu_kubelet::double::{Config, Kubelet},
+    names::{CDI_FILE, GPU_RESOURCE},
+    run,
+};
+use gpu_sim::NodeSpec;
+use tempfile::TempDir;
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinHandle,
+    time::timeout,
+};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// A simulated node with 4 GPUs, and where its plugin writes.
+struct Place {
+    dir: TempDir,
+    node: gpu_sim::Node,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self::with(&NodeSpec::new("h100").gpus(4))
+    }
+
+    fn with(spec: &NodeSpec) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let node = gpu_sim::Node::create(spec, dir.path().join("node")).expect("a simulated node");
+        Self { dir, node }
+    }
+
+    fn config(&self) -> NodeConfig {
+        let root = self.node.root();
+        let mut driver_files = DiscoverConfig::new(&root);
+        driver_files.sys_root.clone_from(&root);
+        driver_files.device_rule = DeviceRule::AnyFile; // only root can make device nodes
+        NodeConfig {
+            library: gpu_core::nvml::LibrarySearch {
+                library: Some(self.node.library()),
+                driver_root: None,
+            },
+            host_root: root,
+            lists: vec![DeviceListStrategy::CdiCri],
+            cdi_dir: self.dir.path().join("cdi"),
+            driver_files,
+            ..NodeConfig::default()
+        }
+    }
+
+    fn patient(&self) -> NodeConfig {
+        NodeConfig {
+            fail_on_init_error: false,
+            ..self.config()
+        }
+    }
+
+    fn cdi_file(&self) -> PathBuf {
+        self.dir.path().join("cdi").join(CDI_FILE)
+    }
+
+    /// What is in the folder for CDI files, half-written ones too.
+    fn cdi_files(&self) -> usize {
+        fs::read_dir(self.dir.path().join("cdi")).map_or(0, Iterator::count)
+    }
+
+    async fn kubelet(&self) -> Kubelet {
+        Kubelet::start(Config::in_dir(self.dir.path().join("kubelet")))
+            .await
+            .expect("the kubelet double starts")
+    }
+}
+
+/// `run` on a task of its own.
+struct Plugin {
+    reload: Arc<Notify>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Plugin {
+    fn start(config: NodeConfig, kubelet: &Kubelet) -> Self {
+        let sockets = Sockets {
+            kubelet: kubelet.registration_socket(),
+        };
+        let reload = Arc::new(Notify::new());
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn({
+            let reload = Arc::clone(&reload);
+            async move {
+                let stopped = async {
+                    let _ = stopped.await;
+                };
+                run(&config, &sockets, &reload, stopped).await
+            }
+        });
+        Self { reload, stop, task }
+    }
+
+    async fn stop(self) {
+        drop(self.stop);
+        let ended = timeout(Duration::from_secs(2), self.task).await;
+        ended
+            .expect("it stops within 2 s")
+            .expect("no panic")
+            .expect("no error");
+    }
+}
+
+fn message(error: &Error) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// With `fail_on_init_error`: one error, and no CDI file. Without: it is waited for, and the kubelet hears nothing, until it
+/// is mended.
+async fn check_waited_for(place: &Place, break_it: impl Fn(&mut NodeConfig), says: &str, mend: impl FnOnce()) {
+    let mut config = place.config();
+    break_it(&mut config);
+    let error = message(&Node::discover(&config).expect_err("the node cannot be read"));
+    assert!(error.contains(says), "{error}");
+    let kubelet = place.kubelet().await;
+    let failing = timeout(SOON, Plugin::start(config, &kubelet).task).await;
+    assert_eq!(
+        message(&failing.expect("soon").expect("no panic").expect_err("it fails")),
+        error
+    );
+    assert_eq!(place.cdi_files(), 0);
+
+    let mut config = place.patient();
+    break_it(&mut config);
+    let plugin = Plugin::start(config, &kubelet);
+    tokio::time::sleep(Duration::from_millis(200)).await; // long enough to fail
+    assert!(!plugin.task.is_finished());
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 0);
+    mend();
+    plugin.reload.notify_one();
+    kubelet
+        .wait_for_allocatable(GPU_RESOURCE, 4, SOON)
+        .await
+        .expect("in time");
+    assert!(place.cdi_file().exists());
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gpus_are_offered_and_one_with_an_xid_is_not() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
+    place.node.inject_xid(0, 13).unwrap(); // an application's
+    place.node.inject_xid(2, 79).unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
+    let unhealthy: Vec<_> = kubelet
+        .devices(GPU_RESOURCE)
+        .into_iter()
+        .filter(|device| device.health != "Healthy")
+        .collect();
+    assert_eq!(unhealthy.len(), 1);
+    assert_eq!(unhealthy[0].id, place.node.gpus()[2].uuid);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_changes_the_list_of_a_plugin_that_stays_registered() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
+
+    place.node.lose(3).unwrap();
+    plugin.reload.notify_one();
+    kubelet
+        .wait_until("a lost GPU is gone", SOON, |kubelet| {
+            kubelet.capacity(GPU_RESOURCE) == Some(3)
+        })
+        .await
+        .unwrap();
+    place.node.restore(3).unwrap();
+    place.node.inject_xid(0, 79).unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 2, SOON).await.unwrap();
+    plugin.reload.notify_one();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
+
+    // What cannot be read changes nothing, and health is watched on.
+    fs::rename(place.node.root().join("usr"), place.node.root().join("away")).unwrap();
+    plugin.reload.notify_one();
+    place.node.inject_xid(1, 79).unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_is_lost_at_discovery_is_named_and_the_others_are_offered() {
+    let place = Place::new();
+    place.node.lose(1).unwrap();
+    let node = Node::discover(&place.config()).unwrap();
+    assert!(node.problems()[0].starts_with("GPU 1"), "{:?}", node.problems());
+    drop(node);
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_of_another_version_is_an_error_or_waited_for() {
+    let place = Place::new();
+    place.node.set_init_error(Some(18)).unwrap();
+    let mend = || place.node.set_init_error(None).unwrap();
+    check_waited_for(&place, |_| (), "driver/library version mismatch", mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_library_is_an_error_or_waited_for() {
+    let place = Place::new();
+    let later = place.dir.path().join("libnvidia-ml.so.1");
+    let missing = |config: &mut NodeConfig| config.library.library = Some(later.clone());
+    let mend = || {
+        fs::copy(place.node.library(), &later).unwrap();
+    };
+    check_waited_for(&place, missing, "no NVIDIA driver library", mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_that_is_no_library_is_an_error_or_waited_for() {
+    let place = Place::new();
+    let library = place.dir.path().join("libnvidia-ml.so.1");
+    fs::write(&library, "half of it").unwrap();
+    let unusable = |config: &mut NodeConfig| config.library.library = Some(library.clone());
+    let mend = || {
+        fs::remove_file(&library).unwrap();
+        fs::copy(place.node.library(), &library).unwrap();
+    };
+    check_waited_for(&place, unusable, "cannot load the NVIDIA driver library", mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_root_without_driver_is_an_error_or_waited_for() {
+    let place = Place::new();
+    let (usr, away) = (place.node.root().join("usr"), place.node.root().join("away"));
+    fs::rename(&usr, &away).unwrap();
+    let mend = || fs::rename(&away, &usr).unwrap();
+    check_waited_for(&place, |_| (), "no NVIDIA driver libraries", mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cdi_folder_that_cannot_be_made_is_an_error_or_waited_for() {
+    let place = Place::new();
+    let in_the_way = place.dir.path().join("cdi");
+    fs::write(&in_the_way, "no folder").unwrap();
+    let mend = || fs::remove_file(&in_the_way).unwrap();
+    check_waited_for(&place, |_| (), "cannot create the CDI folder", mend).await;
+}
+
+#[test]
+fn a_library_without_a_function_is_named_with_it() {
+    let place = Place::new();
+    let mut config = place.config();
+    config.library.library = Some("libc.so.6".into());
+    let error = Node::discover(&config).unwrap_err();
+    assert_eq!(message(&error), "the library `libc.so.6` has no function `nvmlInit_v2`");
+    assert_eq!(place.cdi_files(), 0);
+}
+
+/// Nothing to offer is no error, whatever `fail_on_init_error` says: no file, no registration, and it is looked at again.
+async fn check_nothing_to_offer(place: &Place, says: &str, mend: impl FnOnce()) {
+    let node = Node::discover(&place.config()).expect("no error");
+    assert!(node.is_empty());
+    assert!(
+        node.problems().iter().any(|problem| problem.contains(says)) || says.is_empty(),
+        "{:?}",
+        node.problems()
+    );
+    drop(node);
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    tokio::time::sleep(Duration::from_millis(200)).await; // long enough to look
+    assert_eq!((place.cdi_files(), kubelet.registrations(GPU_RESOURCE)), (0, 0));
+    mend();
+    plugin.reload.notify_one();
+    let offered = |kubelet: &Kubelet| kubelet.allocatable(GPU_RESOURCE).is_some_and(|count| count > 0);
+    kubelet
+        .wait_until("GPUs are offered", SOON, offered)
+        .await
+        .expect("in time");
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitioned_gpus_alone_are_nothing_to_offer() {
+    let place = Place::with(&NodeSpec::new("h100").gpus(1));
+    place.node.set_mig_mode(0, true).unwrap();
+    let mend = || {
+        place.node.set_mig_mode(0, false).unwrap();
+    };
+    check_nothing_to_offer(&place, "has MIG enabled", mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gpus_without_device_nodes_are_nothing_to_offer() {
+    let place = Place::with(&NodeSpec::new("h100").gpus(1));
+    let (node, away) = (place.node.root().join("dev/nvidia0"), place.node.root().join("away"));
+    fs::rename(&node, &away).unwrap();
+    let mend = || fs::rename(&away, &node).unwrap();
+    check_nothing_to_offer(&place, "has no device node `/dev/nvidia0`", mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_gpus_alone_are_nothing_to_offer() {
+    let place = Place::with(&NodeSpec::new("h100").gpus(1));
+    place.node.lose(0).unwrap();
+    let mend = || place.node.restore(0).unwrap();
+    check_nothing_to_offer(&place, "is lost", mend).await;
+}
+
+#[test]
+fn a_node_without_gpus_is_nothing_to_offer() {
+    let place = Place::with(&NodeSpec::new("h100").gpus(0));
+    let node = Node::discover(&place.config()).unwrap();
+    assert!(node.is_empty());
+    assert_eq!((node.problems().len(), place.cdi_files()), (0, 0));
+}
+
+#[test]
+fn hooks_can_be_left_out_of_the_file() {
+    let place = Place::new();
+    let mut config = place.config();
+    Node::discover(&config).unwrap();
+    let all = fs::read_to_string(place.cdi_file()).unwrap();
+    assert!(all.contains("enable-cuda-compat") && all.contains("update-ldcache"));
+    config.disabled_hooks = gpu_cdi::HookName::parse_list("enable-cuda-compat").unwrap();
+    Node::discover(&config).unwrap();
+    let fewer = fs::read_to_string(place.cdi_file()).unwrap();
+    assert!(!fewer.contains("enable-cuda-compat") && fewer.contains("update-ldcache"));
+}
