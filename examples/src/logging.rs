@@ -29,7 +29,9 @@ impl Logging {
         let logs = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(io::stderr)
-            .with_target(false);
+            .with_target(false)
+            // A log that nobody reads any more (`| head`) must not end a daemon: the remark about it would panic.
+            .log_internal_errors(false);
         match self.log_format {
             LogFormat::Text => logs.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
             LogFormat::Json => logs.json().init(),

@@ -22,6 +22,9 @@ use crate::{
 /// Between attempts that may succeed without anybody's help.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Between any two attempts, however busy the directory is.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+
 /// Between registrations that the kubelet refused: it needs somebody's help, or the node is very busy.
 const REFUSED_RETRY: Duration = Duration::from_secs(10);
 
@@ -176,6 +179,7 @@ impl Round<'_> {
         };
         let mut said = None;
         while self.in_place() {
+            let before = Identity::of(&self.sockets.kubelet);
             match register(&self.sockets.kubelet, &registration, REGISTER_TIMEOUT).await {
                 Ok(()) => {
                     tracing::info!(resource = %resource.name(), "registered with the kubelet");
@@ -188,12 +192,22 @@ impl Round<'_> {
                         said = Some(text);
                     }
                     let pause = if error.is_transient() { RETRY } else { REFUSED_RETRY };
-                    // An absent kubelet announces itself by making its socket.
-                    let _ = time::timeout(pause, directory.changed()).await;
+                    self.rest(pause, before, directory).await;
                 }
             }
         }
         false
+    }
+
+    /// Waits, but no longer once the kubelet has another socket than `before`: so an absent one announces itself.
+    async fn rest(&self, pause: Duration, before: Option<Identity>, directory: &mut DirectoryWatch) {
+        time::sleep(LEAST_PAUSE).await;
+        let announced = async {
+            while Identity::of(&self.sockets.kubelet) == before && self.in_place() {
+                directory.changed().await;
+            }
+        };
+        let _ = time::timeout(pause, announced).await;
     }
 
     fn in_place(&self) -> bool {

@@ -70,7 +70,7 @@ pub(super) fn management_edits(
 /// What a container gets with devices that need no driver libraries.
 pub(super) fn void_edits() -> ContainerEdits {
     ContainerEdits {
-        env: vec![VISIBLE_DEVICES_VOID.to_owned()],
+        env: vec![format!("{VISIBLE_DEVICES}={VISIBLE_DEVICES_VOID}")],
         ..ContainerEdits::default()
     }
 }

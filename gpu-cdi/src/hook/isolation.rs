@@ -18,17 +18,26 @@ use std::{
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     mount::{
         FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
         fsconfig_create, fsmount, fsopen, mount_change, mount_move, move_mount, open_tree, unmount,
     },
-    process::{Pid, WaitOptions, chdir, chroot, fchdir, pivot_root, waitpid},
+    process::{
+        Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions, chdir, chroot, fchdir, getrlimit, pidfd_open,
+        pidfd_send_signal, pivot_root, set_parent_process_death_signal, setrlimit, waitpid,
+    },
     thread::UnshareFlags,
 };
 
 use super::{Error, Result};
 use crate::root::Root;
+
+/// Far more than ldconfig takes (some 10 MiB), in memory and in a file.
+const MEMORY_BYTES: u64 = 1 << 30;
+/// Far more than ldconfig takes (some 20 ms), on a processor and by the clock.
+const TIME_S: u64 = 20;
 
 /// Checks that this process has no other thread, which it must not when it forks or changes its environment.
 pub(super) fn check_single_thread() -> Result<()> {
@@ -55,7 +64,7 @@ pub(super) fn run(work: impl FnOnce() -> Result<Infallible>) -> Result<ExitStatu
         -1 => Err(Error::io("make a process")(io::Error::last_os_error())),
         0 => {
             drop(reader);
-            let Err(error) = work();
+            let Err(error) = bound().and_then(|()| work());
             report(File::from(std::os::fd::OwnedFd::from(writer)), &error)
         }
         child => {
@@ -63,6 +72,27 @@ pub(super) fn run(work: impl FnOnce() -> Result<Infallible>) -> Result<ExitStatu
             wait(child, reader)
         }
     }
+}
+
+/// Bounds what this process, and the program that it becomes, can take of the host: what it reads is the image's.
+///
+/// It dies with the hook, which a runtime may kill.
+fn bound() -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(Error::io("tie a process to the hook"))?;
+    for (resource, limit) in [
+        (Resource::As, MEMORY_BYTES),
+        (Resource::Cpu, TIME_S),
+        (Resource::Fsize, MEMORY_BYTES),
+    ] {
+        // One that is already lower stays.
+        let limit = getrlimit(resource).maximum.map_or(limit, |maximum| maximum.min(limit));
+        let limit = Rlimit {
+            current: Some(limit),
+            maximum: Some(limit),
+        };
+        setrlimit(resource, limit).map_err(Error::io("limit a process"))?;
+    }
+    Ok(())
 }
 
 /// Tells the parent what went wrong and ends this process.
@@ -77,12 +107,36 @@ fn report(mut to: File, error: &Error) -> ! {
     unsafe { libc::_exit(1) }
 }
 
+/// Waits until the process has ended, and ends it where it takes too long: it may wait for a pipe that the image holds.
+fn end_in_time(child: i32) -> Result<()> {
+    let Some(pid) = Pid::from_raw(child) else { return Ok(()) };
+    let action = "wait for the process in the container";
+    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::io(action))?;
+    let limit = Timespec {
+        tv_sec: i64::try_from(TIME_S).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
+    loop {
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) {
+            Ok(0) => {
+                // It may have ended just now.
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+                return Ok(());
+            }
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::io(action)(error)),
+        }
+    }
+}
+
 fn wait(child: i32, mut reader: io::PipeReader) -> Result<ExitStatus> {
     let mut reason = String::new();
     // Ends when the child becomes another program or ends.
     reader
         .read_to_string(&mut reason)
         .map_err(Error::io("hear from the process in the container"))?;
+    end_in_time(child)?;
     let status = loop {
         match waitpid(Pid::from_raw(child), WaitOptions::empty()) {
             Ok(Some((_, status))) => break ExitStatus::from_raw(status.as_raw()),
