@@ -25,7 +25,12 @@ const STACK_TAGS: [&str; 4] = [
 pub fn stack(programs: &Path) -> Result<Image> {
     let mut layer = Layer::new();
     layer.host_program("/usr/bin/gpu-stack", programs.join("gpu-stack"))?;
-    for name in ["gpu-device-plugin", "gpu-feature-discovery", "nvidia-device-plugin", "gpuctl"] {
+    for name in [
+        "gpu-device-plugin",
+        "gpu-feature-discovery",
+        "nvidia-device-plugin",
+        "gpuctl",
+    ] {
         layer.symlink(Path::new("/usr/bin").join(name), "gpu-stack")?;
     }
     for program in ["sh", "cat", "stat", "ls", "sleep", "env"] {
