@@ -282,6 +282,16 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_that_is_lost_is_unhealthy_whatever_the_policy() {
+        let gpus = [gpu("NVIDIA H200")];
+        let name = names::GPU_RESOURCE.parse().unwrap();
+        let resource = GpuResource::new(name, &gpus, &[], DeviceIdStrategy::Uuid);
+        let (policy, _) = HealthPolicy::new("all", "");
+        hear(&Watched::Lost(gpus[0].uuid.clone()), &resource, &policy);
+        assert!(!resource.devices().borrow()[0].healthy);
+    }
+
+    #[test]
     fn a_gpu_that_fails_when_asked_for_events_is_unhealthy() {
         #[track_caller]
         fn check(kind: ProblemKind, healthy: bool) {
