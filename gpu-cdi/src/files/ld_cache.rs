@@ -21,7 +21,7 @@ const ARCHITECTURES: [u32; 3] = [0x0300, 0x0a00, 0x0500];
 /// The paths of the 64-bit libraries in a cache, in its order, each once.
 ///
 /// An entry that points outside the cache is left out.
-pub(super) fn libraries(content: &[u8]) -> Result<Vec<String>, &'static str> {
+pub(crate) fn libraries(content: &[u8]) -> Result<Vec<String>, &'static str> {
     let cache = new_part(content).ok_or("not a loader cache of a known format")?;
     let count = word(cache, 20).ok_or("a loader cache cut short")? as usize;
     let entries = cache.get(HEADER..).ok_or("a loader cache cut short")?;
