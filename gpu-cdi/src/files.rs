@@ -20,6 +20,8 @@ use std::collections::BTreeMap;
 use gpu_core::PciAddress;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
+#[cfg(feature = "__fuzz")]
+pub(crate) use self::ld_cache::libraries as cached_libraries;
 pub use self::{
     device_nodes::{DeviceFile, DeviceNumber, DeviceRule},
     discover::DiscoverConfig,

@@ -28,6 +28,9 @@ mod create_symlinks;
 mod cuda_compat;
 mod device_node_modification;
 mod error;
+#[cfg(feature = "__fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod isolation;
 mod ld_so_conf;
 mod ldconfig;

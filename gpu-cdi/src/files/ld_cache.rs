@@ -1,7 +1,11 @@
 //! The cache of the dynamic loader, `/etc/ld.so.cache` (glibc, `sysdeps/generic/dl-cache.h`).
 
+use std::collections::HashSet;
+
 /// Most bytes that a cache may have; real ones have some 100 KiB.
 pub(super) const LIMIT: u64 = 64 << 20;
+/// Most bytes of a path, as in the kernel: all entries could point to one string as long as the cache.
+const LONGEST_PATH: usize = 4096;
 
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
@@ -20,12 +24,12 @@ const ARCHITECTURES: [u32; 3] = [0x0300, 0x0a00, 0x0500];
 
 /// The paths of the 64-bit libraries in a cache, in its order, each once.
 ///
-/// An entry that points outside the cache is left out.
-pub(super) fn libraries(content: &[u8]) -> Result<Vec<String>, &'static str> {
+/// An entry that points outside the cache, or to what is too long for a path, is left out.
+pub(crate) fn libraries(content: &[u8]) -> Result<Vec<String>, &'static str> {
     let cache = new_part(content).ok_or("not a loader cache of a known format")?;
     let count = word(cache, 20).ok_or("a loader cache cut short")? as usize;
     let entries = cache.get(HEADER..).ok_or("a loader cache cut short")?;
-    let mut paths = Vec::new();
+    let (mut paths, mut seen) = (Vec::new(), HashSet::new());
     for i in 0..count {
         let Some(entry) = i.checked_mul(ENTRY).and_then(|at| entries.get(at..)?.get(..ENTRY)) else {
             return Err("a loader cache cut short");
@@ -37,9 +41,9 @@ pub(super) fn libraries(content: &[u8]) -> Result<Vec<String>, &'static str> {
         // Offsets count from the start of the new part.
         if let Some(path) = word(entry, 8).and_then(|at| string(cache, at as usize))
             && path.starts_with('/')
-            && !paths.contains(&path)
+            && seen.insert(path)
         {
-            paths.push(path);
+            paths.push(path.to_owned());
         }
     }
     Ok(paths)
@@ -66,10 +70,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-fn string(bytes: &[u8], at: usize) -> Option<String> {
+fn string(bytes: &[u8], at: usize) -> Option<&str> {
     let bytes = bytes.get(at..)?;
-    let end = bytes.iter().position(|&b| b == 0)?;
-    String::from_utf8(bytes[..end].to_vec()).ok()
+    let end = bytes.iter().take(LONGEST_PATH).position(|&b| b == 0)?;
+    std::str::from_utf8(&bytes[..end]).ok()
 }
 
 #[cfg(test)]
@@ -116,6 +120,14 @@ mod tests {
             libraries(&content).unwrap(),
             ["/opt/lib/libcuda.so.1", "/opt/arm/libcuda.so.1", "/opt/lib/any-libc"]
         );
+    }
+
+    #[test]
+    fn a_path_too_long_for_the_kernel_is_left_out() {
+        let path = |length: usize| format!("/{}", "a".repeat(length - 1));
+        let (longest, longer) = (path(LONGEST_PATH - 1), path(LONGEST_PATH));
+        let content = cache(&[(0x0303, &longer), (0x0303, &longest)]);
+        assert_eq!(libraries(&content).unwrap(), [longest]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use rustix::fs::{FileType, Mode};
 
-use self::reading::listed;
+pub(super) use self::reading::listed;
 use super::{Container, Error, Result};
 
 /// The loader's configuration.

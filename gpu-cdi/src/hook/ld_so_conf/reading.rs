@@ -10,7 +10,7 @@ use super::{Container, FILE, LIMIT};
 ///
 /// A file that cannot be read, or that comes after the budget is spent, lists nothing here: at worst a folder is written
 /// down twice.
-pub(super) fn listed(container: &Container) -> BTreeSet<String> {
+pub(in crate::hook) fn listed(container: &Container) -> BTreeSet<String> {
     Reading::new(container, Budget::FULL).folders()
 }
 
