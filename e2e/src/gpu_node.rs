@@ -80,6 +80,40 @@ impl GpuNode {
         anyhow::bail!("the simulated node has no GPU `{uuid}`")
     }
 
+    /// The manifest of the toolkit's DaemonSet, which installs its programs beneath `install_dir` on the node.
+    ///
+    /// # Errors
+    /// If the driver root is not UTF-8.
+    pub fn toolkit_manifest(&self, install_dir: &str) -> Result<String> {
+        let root = self.driver_root();
+        let root = root.to_str().context("the driver root is not UTF-8")?;
+        Ok(include_str!("../manifests/toolkit.yaml")
+            .replace("value: DRIVER_ROOT ", &format!("value: {root} "))
+            .replace("path: DRIVER_ROOT ", &format!("path: {root} "))
+            .replace("SIMULATION", FOLDER)
+            .replace("INSTALL_DIR", install_dir))
+    }
+
+    /// The UUIDs of the GPUs, in the order of the node's files.
+    ///
+    /// # Errors
+    /// If the simulated node cannot be read.
+    pub fn uuids(&self) -> Result<Vec<String>> {
+        let folder = self.driver_root().join("proc/driver/nvidia/gpus");
+        let mut uuids = Vec::new();
+        for gpu in fs::read_dir(&folder).with_context(|| format!("cannot list `{}`", folder.display()))? {
+            let information = fs::read_to_string(gpu?.path().join("information"))?;
+            let line = information.lines().find(|line| line.starts_with("GPU UUID"));
+            let uuid = line
+                .and_then(|line| line.split_once(':'))
+                .context("a GPU without a UUID")?
+                .1;
+            uuids.push(uuid.trim().to_owned());
+        }
+        uuids.sort();
+        Ok(uuids)
+    }
+
     /// Runs `gpu-sim` on the simulated node.
     ///
     /// # Errors

@@ -30,9 +30,16 @@ pub fn stack(programs: &Path) -> Result<Image> {
         "gpu-feature-discovery",
         "nvidia-device-plugin",
         "gpuctl",
+        "gpu-toolkit",
+        "nvidia-ctk-installer",
     ] {
         layer.symlink(Path::new("/usr/bin").join(name), "gpu-stack")?;
     }
+    for program in ["gpu-cdi-hook", "gpu-container-runtime"] {
+        layer.host_program(format!("/usr/bin/{program}"), programs.join(program))?;
+    }
+    // To run programs of the host.
+    layer.host_program("/usr/sbin/chroot", "/usr/sbin/chroot")?;
     for program in ["sh", "cat", "stat", "ls", "sleep", "env"] {
         layer.host_program(format!("/usr/bin/{program}"), format!("/bin/{program}"))?;
     }

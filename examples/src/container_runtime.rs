@@ -26,20 +26,18 @@ use gpu_cdi::{
 use gpu_runtime_config::toolkit::Config;
 use serde_json::{Value, json};
 
-use crate::{program, toolkit_config};
+use crate::toolkit_config;
 
 /// Runs the runtime with these arguments, the program's name first; returns only if it cannot.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().skip(1).collect();
     let invocation = Invocation::parse(&arguments);
-    program::run(|| {
-        let error = match run(&invocation, &arguments) {
-            Ok(never) => match never {},
-            Err(error) => error,
-        };
-        report(&invocation, &error);
-        Err(error)
-    })
+    let error = match run(&invocation, &arguments) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    report(&invocation, &error);
+    ExitCode::FAILURE
 }
 
 /// No value: a runtime that was become does not return.
@@ -160,8 +158,10 @@ fn log(config: &Config, text: &str) {
     }
 }
 
-/// Tells the engine why there is no container: it reads the log that it gave the runtime.
+/// Tells the engine why there is no container: it reads the log that it gave the runtime. People read standard error.
 fn report(invocation: &Invocation, error: &anyhow::Error) {
+    // Nobody is left to tell if it is closed.
+    let _ = writeln!(std::io::stderr(), "error: {error:#}");
     let Some(path) = &invocation.log else { return };
     let text = format!("gpu-container-runtime: {error:#}");
     if invocation.log_is_json {

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 #[cfg(any(
-    feature = "container-runtime",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
