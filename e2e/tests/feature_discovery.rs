@@ -46,11 +46,9 @@ impl<'a> Labeller<'a> {
         ])?;
         let labeller = Self { cluster, name };
         let manifest = include_str!("../manifests/feature-discovery.yaml")
-            .replace("NAME,", &format!("{name},"))
-            .replace("NAME }", &format!("{name} }}"))
-            .replace("serviceAccountName: NAME", &format!("serviceAccountName: {name}"))
+            .replace("LABELLER", name)
             .replace("MODE", &node_labels.to_string())
-            .replace("DRIVER_ROOT }", &format!("{FOLDER}/root }}"))
+            .replace("path: DRIVER_ROOT", &format!("path: {FOLDER}/root"))
             .replace("SIMULATION", FOLDER);
         cluster.apply_text(&manifest)?;
         Ok(labeller)
@@ -71,9 +69,23 @@ impl<'a> Labeller<'a> {
 impl Drop for Labeller<'_> {
     fn drop(&mut self) {
         // What stays fails the test that counts on its absence.
-        let _ = self.cluster.delete("daemonset", "kube-system", self.name, LIMIT);
+        // The pod takes its labels back with the rights of the role, which so has to outlive it.
+        let set = format!("daemonset/{}", self.name);
+        let arguments = [
+            "delete",
+            &set,
+            "-n",
+            "kube-system",
+            "--cascade=foreground",
+            "--timeout=60s",
+        ];
+        let _ = self.cluster.kubectl(arguments);
         let _ = self.cluster.delete("clusterrolebinding", "default", self.name, LIMIT);
         let _ = self.cluster.delete("clusterrole", "default", self.name, LIMIT);
+        let _ = self.cluster.delete("serviceaccount", "kube-system", self.name, LIMIT);
+        let _ = self
+            .cluster
+            .delete("crd", "default", "nodefeatures.nfd.k8s-sigs.io", LIMIT);
     }
 }
 
@@ -206,17 +218,10 @@ fn node_labels_place_a_pod_and_stay_without_a_write() -> Result<()> {
 
     // A round a second, and no write. The time label is the new start's: wait until it is there.
     let writes = || -> Result<usize> {
-        let node = node()?;
-        let entries = node["metadata"]["managedFields"]
-            .as_array()
-            .context("no managed fields")?
-            .clone();
-        let ours = entries.iter().find(|entry| entry["manager"] == "gpu-feature-discovery");
         let audit = audit_log()?;
         let patches = |line: &&str| {
             line.contains("system:serviceaccount:kube-system:gfd-node") && line.contains("\"verb\":\"patch\"")
         };
-        ensure!(ours.is_some(), "the labels have no owner");
         Ok(audit.lines().filter(patches).count())
     };
     let before = writes()?;
