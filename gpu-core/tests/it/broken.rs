@@ -83,6 +83,7 @@ fn a_truncated_library_is_not_loaded() {
 fn a_numa_node_that_is_no_number_costs_that_value_alone() {
     let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
     let file = simulated.node.root().join("sys/bus/pci/devices/0000:1a:00.0/numa_node");
+    fs::remove_file(&file).unwrap(); // as in the kernel, only root may write to it
     fs::write(&file, "zero\n").unwrap();
     let inventory = simulated.library().inventory(&simulated.node.root()).unwrap();
     assert_eq!(
