@@ -3,9 +3,6 @@ use gpu_core::{Gpu, Inventory};
 use super::{GenerateOptions, Hooks, Roots, SkipReason, SkippedGpu, links};
 use crate::{ContainerEdits, Device, DeviceFile, DeviceNode, DriverFiles, Error, Result};
 
-/// The names of GPUs that the vendor's programs pass over (go-nvlib, `pkg/nvlib/device/api.go`).
-const DISPLAY_ONLY: [&str; 2] = ["DGX Display", "NVIDIA DGX Display"];
-
 /// The devices of the selected GPUs, and the GPUs that cannot be offered.
 pub(super) fn devices(
     inventory: &Inventory,
@@ -42,7 +39,7 @@ fn edits(
     roots: &Roots,
     hooks: &Hooks<'_>,
 ) -> Result<ContainerEdits, SkipReason> {
-    if DISPLAY_ONLY.contains(&gpu.name.as_str()) {
+    if gpu.is_display_only() {
         let name = gpu.name.clone();
         return Err(SkipReason::DisplayOnly { name });
     }
