@@ -53,10 +53,13 @@ impl Agreement {
         }
     }
 
-    /// Whether the daemon serves this; of the vendor's it is taken for granted, as the vendor's plugin does.
+    /// Whether the daemon serves these GPUs with these limits; it may serve others too. Of the vendor's it is taken for granted,
+    /// as the vendor's plugin does.
     pub fn covers(&self, wanted: &SharedResource) -> bool {
         match self {
-            Self::Serves(serves) => serves == wanted,
+            Self::Serves(serves) => {
+                serves.resource == wanted.resource && wanted.gpus.iter().all(|gpu| serves.gpus.contains(gpu))
+            }
             Self::Unknown => true,
         }
     }

@@ -143,7 +143,7 @@ impl Daemons {
         let removed = files::remove(&self.settings.root.ready());
         let running = std::mem::take(&mut self.running);
         // The last one to go must not make it appear that all of none are ready.
-        for (_, running) in &running {
+        for running in running.values() {
             running.follow.abort();
         }
         self.end(running).await;
