@@ -1,32 +1,34 @@
 //! `gpu-feature-discovery`: labels this node with its GPUs, in the place of the vendor's program of that name.
 
 use std::{
-    env,
     ffi::OsString,
-    fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, Parser, ValueEnum};
 use gpu_labels::{
     Options as LabelOptions,
     gpu_core::nvml::LibrarySearch,
-    gpu_sharing::config::{
-        Config, ConfigFile, DiscoveryStrategy, Flags, GfdFlags, Interval, MigStrategy, Options, PluginFlags, Program,
-        Reading,
-    },
+    gpu_sharing::config::{Config, DiscoveryStrategy, Flags, GfdFlags, Interval, MigStrategy, PluginFlags, Program},
 };
 
-use crate::{logging::Logging, program, vendor};
+use crate::{
+    logging::Logging,
+    program,
+    settings::{ConfigArguments, Settings},
+    vendor,
+};
 
 mod daemon;
 mod hardware;
-mod health;
 mod target;
+
+/// Whose variables are read.
+const PROGRAM: Program = Program::FeatureDiscovery;
 
 /// Labels this node with its GPUs: `nvidia.com/gpu.product` and the like.
 ///
@@ -37,6 +39,9 @@ mod target;
 struct FeatureDiscovery {
     #[command(flatten)]
     vendor: Vendor,
+
+    #[command(flatten)]
+    file: ConfigArguments,
 
     #[command(flatten)]
     cluster: Cluster,
@@ -96,11 +101,6 @@ struct Vendor {
     /// The file with the machine's type, below the host root; an empty one for none [`GFD_MACHINE_TYPE_FILE`]
     #[arg(long, value_name = "PATH")]
     machine_type_file: Option<String>,
-
-    /// The configuration file that is shared with the device plugin; read anew when it changes, and at SIGHUP
-    /// [`GFD_CONFIG_FILE`, `CONFIG_FILE`]
-    #[arg(long, value_name = "PATH")]
-    config_file: Option<String>,
 }
 
 /// How the API server is reached.
@@ -172,16 +172,6 @@ struct Ours {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     remove_on_exit: bool,
 
-    /// Pass over keys of the configuration file that nothing reads, with a warning (an addition of this program)
-    #[arg(long, env = "GPU_LENIENT_CONFIG", value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    lenient_config: bool,
-
-    /// Honour `resources`, `rename` and `devices` in the configuration file (an addition of this program)
-    #[arg(long, env = "GPU_RESOURCE_NAMING", value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    resource_naming: bool,
-
     /// Answer /healthz at this address (an addition of this program)
     #[arg(long, env = "GPU_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -226,59 +216,23 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// What the file, the environment and the flags mean, and what they were read from.
-#[derive(Debug, Clone, PartialEq)]
-struct Settings {
-    config: Config,
-    warnings: Vec<String>,
-    /// The configuration file's text, to see when it changes.
-    text: Option<String>,
-}
-
 impl FeatureDiscovery {
     /// Reads the configuration file and puts it beneath the environment and the flags.
     fn settings(&self) -> anyhow::Result<Settings> {
-        let environment = env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        let environment = Flags::from_environment(Program::FeatureDiscovery, &environment)?;
-        let text = self.config_text()?;
-        let reading = if self.ours.lenient_config {
-            Reading::Lenient
-        } else {
-            Reading::Strict
-        };
-        let (file, unknown) = ConfigFile::parse(text.as_deref().unwrap_or_default(), reading)
-            .with_context(|| format!("cannot use the configuration file `{}`", self.config_path().display()))?;
-        let options = Options {
-            naming: self.ours.resource_naming,
-        };
-        let (config, ignored) = Config::resolve(file, self.vendor.flags().or(environment), options);
-        config.check(Program::FeatureDiscovery)?;
-        if let strategy @ (DiscoveryStrategy::Tegra | DiscoveryStrategy::Vfio) = config.device_discovery_strategy {
+        let settings = self.file.settings(PROGRAM, self.vendor.flags())?;
+        if let strategy @ (DiscoveryStrategy::Tegra | DiscoveryStrategy::Vfio) =
+            settings.config.device_discovery_strategy
+        {
             bail!("--device-discovery-strategy=`{strategy}` is not supported");
         }
         if self.ours.pci_labels && !self.ours.node_labels {
             bail!("--pci-labels needs --node-labels: elsewhere Node Feature Discovery makes these labels");
         }
-        let warnings = unknown.iter().chain(&ignored).map(ToString::to_string).collect();
-        Ok(Settings { config, warnings, text })
-    }
-
-    /// The configuration file; an empty path is none.
-    fn config_path(&self) -> PathBuf {
-        let variable = || vendor::env_or("GFD_CONFIG_FILE", &vendor::env("CONFIG_FILE"));
-        self.vendor.config_file.clone().unwrap_or_else(variable).into()
+        Ok(settings)
     }
 
     fn config_text(&self) -> anyhow::Result<Option<String>> {
-        let path = self.config_path();
-        if path.as_os_str().is_empty() {
-            return Ok(None);
-        }
-        let text = fs::read_to_string(&path);
-        text.map(Some)
-            .with_context(|| format!("cannot read the configuration file `{}`", path.display()))
+        self.file.text(PROGRAM)
     }
 
     fn library_search(&self, config: &Config) -> LibrarySearch {

@@ -24,6 +24,17 @@ pub enum Error {
     #[cfg(feature = "gpu")]
     #[error(transparent)]
     Cdi(#[from] gpu_cdi::Error),
+    /// The node is not as its configuration wants it.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Offer(#[from] crate::OfferError),
+    /// An IMEX channel that is required is not there: make its node, or do not require it.
+    #[cfg(feature = "gpu")]
+    #[error("requested IMEX channel channel{channel} does not exist")]
+    ImexChannel {
+        /// Its number.
+        channel: u32,
+    },
 }
 
 impl Error {
@@ -37,6 +48,9 @@ impl Error {
                 error,
                 gpu_cdi::Error::NoDriverLibraries { .. } | gpu_cdi::Error::NothingToDescribe { .. }
             ),
+            // The layout, the device node and the configuration may change, and are looked at again when they do.
+            #[cfg(feature = "gpu")]
+            Self::Offer(_) | Self::ImexChannel { .. } => true,
             Self::Socket { .. } => false,
         }
     }

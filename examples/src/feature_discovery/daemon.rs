@@ -18,8 +18,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{FeatureDiscovery, Settings, hardware::Hardware, health, target::Target};
-use crate::program;
+use super::{FeatureDiscovery, hardware::Hardware, target::Target};
+use crate::{health, program, settings::Settings};
 
 /// How often the configuration file is looked at.
 const CONFIG_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,7 +37,10 @@ pub(super) async fn run(arguments: &FeatureDiscovery, settings: Settings) -> any
     let (changes, mut changed) = mpsc::unbounded_channel();
     let mut labeller = Labeller::new(arguments, settings, Some(changes)).await?;
     if let Some(address) = arguments.ours.listen {
-        health::serve(address, labeller.state.subscribe()).await?;
+        // Always well: its labels stay while it fails, so that being started anew would help nobody.
+        let state = labeller.state.subscribe();
+        let answer = move |path: &str| (path == "/healthz").then(|| Ok(state.borrow().clone()));
+        health::serve(address, answer).await?;
     }
     let mut back_off = BACK_OFF;
     let mut first = true;

@@ -1,3 +1,5 @@
+use std::fs;
+
 use clap::CommandFactory;
 
 use super::*;

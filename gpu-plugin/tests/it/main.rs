@@ -4,4 +4,6 @@ mod life;
 #[cfg(feature = "gpu")]
 mod node;
 #[cfg(feature = "gpu")]
-mod recorded;
+mod place;
+#[cfg(feature = "gpu")]
+mod upstream;
