@@ -6,14 +6,20 @@
 #![forbid(unsafe_code)]
 
 #[cfg(any(
+    feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod program;
 
+#[cfg(any(feature = "config-manager", feature = "feature-discovery"))]
+mod cluster;
+#[cfg(feature = "config-manager")]
+pub mod config_manager;
 #[cfg(feature = "container-runtime")]
 pub mod container_runtime;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
@@ -35,32 +41,40 @@ pub mod feature_discovery;
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod health;
 #[cfg(any(
+    feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
+    feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod logging;
+#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
+mod metrics;
+#[cfg(feature = "mps-daemon")]
+pub mod mps_daemon;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(feature = "device-plugin")]
+#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
 mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;
 #[cfg(any(feature = "container-runtime", feature = "gpuctl", feature = "toolkit"))]
 mod toolkit_config;
 #[cfg(any(
+    feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mps-daemon",
     feature = "toolkit"
 ))]
 mod vendor;

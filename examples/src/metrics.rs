@@ -31,17 +31,14 @@ pub(crate) enum Kind {
 /// A value, and the names and values of its labels.
 pub(crate) type Sample = (Vec<(&'static str, String)>, u64);
 
-/// The content type of what [`text`] gives.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The metrics as text, in the form of `OpenMetrics`.
+/// The metrics as text, in the form of `OpenMetrics`, without the end of the last line.
 pub(crate) fn text(metrics: Vec<Metric>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Metrics(metrics)));
     let mut text = String::new();
     // Writing to a string fails in no case.
     let _ = encode(&mut text, &registry);
-    text
+    text.trim_end().to_owned()
 }
 
 #[derive(Debug)]
@@ -96,8 +93,7 @@ gpu_test_devices{resource=\"nvidia.com/mig-1g.10gb\"} 0
 # HELP gpu_test_starts Starts.
 # TYPE gpu_test_starts counter
 gpu_test_starts_total 3
-# EOF
-";
+# EOF";
         assert_eq!(text(metrics), expected);
     }
 }

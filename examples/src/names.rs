@@ -12,6 +12,9 @@ pub const LOG_FORMAT: &str = "GPU_LOG_FORMAT";
 /// The folder that CDI files are written to.
 pub const CDI_DIR: &str = "GPU_CDI_DIR";
 
+/// Where probes and metrics are answered.
+pub const LISTEN: &str = "GPU_LISTEN";
+
 /// The root of the driver's files on the host; the vendor's programs read it too, as all that follow.
 pub const DRIVER_ROOT: &str = "NVIDIA_DRIVER_ROOT";
 
@@ -38,4 +41,28 @@ pub mod device_plugin {
     pub const RELEASE_ON_EXIT: &str = "GPU_RELEASE_ON_EXIT";
     /// Where probes are answered.
     pub const LISTEN: &str = "GPU_LISTEN";
+}
+
+/// What `gpu-mps-daemon` reads besides the vendor's settings; all of it additions of ours.
+pub mod mps_daemon {
+    /// Where daemons, device plugin and clients meet; the device plugin reads it too.
+    pub const ROOT: &str = "GPU_MPS_DIR";
+    /// What the compute mode of shared GPUs is to be.
+    pub const COMPUTE_MODE: &str = "GPU_MPS_COMPUTE_MODE";
+    /// The control program of MPS.
+    pub const CONTROL: &str = "GPU_MPS_CONTROL";
+}
+
+/// Metrics, for Prometheus.
+pub mod metrics {
+    /// Whether the MPS daemon of a `resource` serves, 1 or 0.
+    pub const MPS_SERVES: &str = "gpu_mps_daemon_serves";
+    /// How often the MPS daemon of a `resource` failed and was started again.
+    pub const MPS_FAILURES: &str = "gpu_mps_daemon_failures";
+    /// Devices that the kubelet is told, replicas counted, by `resource` and `health`.
+    pub const PLUGIN_DEVICES: &str = "gpu_device_plugin_devices";
+    /// Whether the kubelet has registered a `resource` and listens, 1 or 0.
+    pub const PLUGIN_REGISTERED: &str = "gpu_device_plugin_registered";
+    /// How many things are amiss on the node; the log names them.
+    pub const PLUGIN_PROBLEMS: &str = "gpu_device_plugin_problems";
 }

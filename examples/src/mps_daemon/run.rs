@@ -23,7 +23,14 @@ use tokio::{
 };
 
 use super::{ComputeModeChoice, MpsDaemon, node::Node};
-use crate::{health, program, settings::Settings, stop::StopSignals};
+use crate::{
+    health,
+    metrics::{self, Kind, Metric},
+    names::metrics as names,
+    program,
+    settings::Settings,
+    stop::StopSignals,
+};
 
 /// How often the configuration file is looked at.
 const CONFIG_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,16 +38,27 @@ const CONFIG_INTERVAL: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Which resources serve, for probes; `Err` with why nothing is known yet.
-type Serving = Arc<Mutex<Result<BTreeMap<ResourceName, bool>, String>>>;
+/// What probes and metrics tell.
+#[derive(Debug)]
+struct Told {
+    /// Which resources serve; `Err` with why nothing is known yet.
+    serving: Result<BTreeMap<ResourceName, bool>, String>,
+    /// How often each failed and was started again.
+    failures: BTreeMap<ResourceName, u64>,
+}
+
+type Shared = Arc<Mutex<Told>>;
 
 /// Runs the daemons until a signal ends them.
 pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: PathBuf) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let serving: Serving = Arc::new(Mutex::new(Err("starting".to_owned())));
+    let told: Shared = Arc::new(Mutex::new(Told {
+        serving: Err("starting".to_owned()),
+        failures: BTreeMap::new(),
+    }));
     if let Some(address) = arguments.daemon.listen {
-        health::serve(address, probes(Arc::clone(&serving))).await?;
+        health::serve(address, probes(Arc::clone(&told))).await?;
     }
     let (changes, mut changed) = mpsc::unbounded_channel();
     let open = || Node::open(arguments.library_search(), arguments.host_root.clone(), changes.clone());
@@ -59,7 +77,7 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
         };
         if error != said {
             tracing::warn!("the GPUs of this node cannot be read: {error}; trying again");
-            *lock(&serving) = Err(error.clone());
+            lock(&told).serving = Err(error.clone());
             said = error;
         }
         tokio::select! {
@@ -72,7 +90,7 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
         pause = (pause * 2).min(LONGEST_PAUSE);
     };
     drop(inventory); // read again below, as after each change
-    let mut keeper = Keeper::new(arguments, settings, node, control, serving)?;
+    let mut keeper = Keeper::new(arguments, settings, node, control, told)?;
     let mut retry = Some(Instant::now());
     loop {
         tokio::select! {
@@ -107,17 +125,41 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
 }
 
 /// `/healthz` is well as long as the program runs; `/readyz` while every daemon that is planned serves.
-fn probes(serving: Serving) -> impl Fn(&str) -> Option<health::Answer> {
+fn probes(told: Shared) -> impl Fn(&str) -> Option<health::Answer> {
     move |path| match path {
         "/healthz" => Some(Ok("ok".to_owned())),
-        "/readyz" => Some(match &*lock(&serving) {
-            Err(reason) => Err(reason.clone()),
-            Ok(resources) => match resources.iter().find(|(_, serves)| !**serves) {
-                Some((resource, _)) => Err(format!("the MPS daemon of {resource} does not serve")),
-                None => Ok("ok".to_owned()),
-            },
-        }),
+        "/readyz" => Some(lock(&told).ready().map(|()| "ok".to_owned())),
+        health::METRICS => Some(Ok(metrics::text(lock(&told).metrics()))),
         _ => None,
+    }
+}
+
+impl Told {
+    fn ready(&self) -> Result<(), String> {
+        let serving = self.serving.as_ref().map_err(Clone::clone)?;
+        match serving.iter().find(|(_, serves)| !**serves) {
+            Some((resource, _)) => Err(format!("the MPS daemon of {resource} does not serve")),
+            None => Ok(()),
+        }
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let label = |resource: &ResourceName| vec![("resource", resource.to_string())];
+        let serving = self.serving.iter().flatten();
+        vec![
+            Metric {
+                name: names::MPS_SERVES,
+                help: "Whether the MPS daemon of a resource serves",
+                kind: Kind::Gauge,
+                samples: serving.map(|(resource, serves)| (label(resource), u64::from(*serves))).collect(),
+            },
+            Metric {
+                name: names::MPS_FAILURES,
+                help: "How often the MPS daemon of a resource failed and was started again",
+                kind: Kind::Counter,
+                samples: self.failures.iter().map(|(resource, count)| (label(resource), *count)).collect(),
+            },
+        ]
     }
 }
 
@@ -130,7 +172,7 @@ struct Keeper<'a> {
     settings: Settings,
     node: Node,
     daemons: Daemons,
-    serving: Serving,
+    told: Shared,
     /// What runs, and the configuration that wanted it.
     planned: Option<(Plan, Config)>,
     /// The text of a configuration file that was refused, so that it is refused once.
@@ -144,7 +186,7 @@ impl<'a> Keeper<'a> {
         settings: Settings,
         node: Node,
         control: PathBuf,
-        serving: Serving,
+        told: Shared,
     ) -> anyhow::Result<Self> {
         let root = arguments.root();
         let compute_modes = (arguments.daemon.compute_mode == ComputeModeChoice::ExclusiveProcess).then(|| {
@@ -159,14 +201,22 @@ impl<'a> Keeper<'a> {
             control,
             compute_modes,
             selinux: arguments.host_root.join("sys/fs/selinux"),
-            tell: Arc::new(log),
+            tell: Arc::new({
+                let told = Arc::clone(&told);
+                move |event| {
+                    if let Event::Failed { resource, .. } = &event {
+                        *lock(&told).failures.entry(resource.clone()).or_default() += 1;
+                    }
+                    log(event);
+                }
+            }),
         })?;
         let keeper = Self {
             arguments,
             settings,
             node,
             daemons,
-            serving,
+            told,
             planned: None,
             refused: None,
             said: String::new(),
@@ -211,7 +261,7 @@ impl<'a> Keeper<'a> {
     /// Tells probes.
     fn publish(&self) {
         if self.planned.is_some() {
-            *lock(&self.serving) = Ok(self.daemons.serving());
+            lock(&self.told).serving = Ok(self.daemons.serving());
         }
     }
 
@@ -244,7 +294,7 @@ impl<'a> Keeper<'a> {
             error.clone_into(&mut self.said);
         }
         if self.planned.is_none() {
-            *lock(&self.serving) = Err(error.to_owned());
+            lock(&self.told).serving = Err(error.to_owned());
         }
     }
 
