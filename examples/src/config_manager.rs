@@ -49,7 +49,12 @@ struct ConfigManager {
     node_name: String,
 
     /// The label of the node that names a file
-    #[arg(long, env = "NODE_LABEL", default_value = "nvidia.com/device-plugin.config", value_name = "KEY")]
+    #[arg(
+        long,
+        env = "NODE_LABEL",
+        default_value = "nvidia.com/device-plugin.config",
+        value_name = "KEY"
+    )]
     node_label: String,
 
     /// The folder of the files
@@ -61,7 +66,13 @@ struct ConfigManager {
     config_file_dst: PathBuf,
 
     /// The file that is chosen without a label
-    #[arg(long, env = "DEFAULT_CONFIG", default_value = "", hide_default_value = true, value_name = "NAME")]
+    #[arg(
+        long,
+        env = "DEFAULT_CONFIG",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "NAME"
+    )]
     default_config: String,
 
     /// What is chosen without a label and a default: `named` (the file `default`), `single` (the only file) or `empty` (no
@@ -79,7 +90,12 @@ struct ConfigManager {
     signal: rustix::process::Signal,
 
     /// The program that is signalled, by name or path; the vendor's names stand for ours too
-    #[arg(long, env = "PROCESS_TO_SIGNAL", default_value = "nvidia-device-plugin", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "PROCESS_TO_SIGNAL",
+        default_value = "nvidia-device-plugin",
+        value_name = "NAME"
+    )]
     process_to_signal: String,
 
     #[command(flatten)]
@@ -185,7 +201,8 @@ impl<'a> State<'a> {
         let Some(label) = &self.label else { return Ok(()) };
         let names = self.files.names()?;
         let settings = self.settings;
-        let choose = |label: Option<&str>| Choice::new(label, &settings.default_config, &settings.fallback_strategies, &names);
+        let choose =
+            |label: Option<&str>| Choice::new(label, &settings.default_config, &settings.fallback_strategies, &names);
         let choice = match choose(label.as_deref()) {
             Ok(choice) => choice,
             // A program that starts finds no file at the end of such a link.
@@ -237,9 +254,11 @@ impl<'a> State<'a> {
 ///
 /// An API server that is not reached is asked again, ever less often.
 fn labels(client: Client, node: &str, label: &str) -> impl Stream<Item = Option<String>> + use<> {
-    let nodes: Api<DynamicObject> = Api::all_with(client, &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")));
+    let nodes: Api<DynamicObject> =
+        Api::all_with(client, &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")));
     let label = label.to_owned();
-    let value = move |node: Option<DynamicObject>| node?.metadata.labels?.remove(&label).filter(|value| !value.is_empty());
+    let value =
+        move |node: Option<DynamicObject>| node?.metadata.labels?.remove(&label).filter(|value| !value.is_empty());
     let fields = format!("metadata.name={node}");
     let config = watcher::Config::default().fields(&fields);
     // Each event is the node or that it is gone; the list at the start may have none.

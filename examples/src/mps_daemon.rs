@@ -151,7 +151,9 @@ impl MpsDaemon {
             return Ok(control.clone());
         }
         let path = env::var_os("PATH").unwrap_or_default();
-        let found = env::split_paths(&path).map(|folder| folder.join(CONTROL)).find(|path| path.is_file());
+        let found = env::split_paths(&path)
+            .map(|folder| folder.join(CONTROL))
+            .find(|path| path.is_file());
         match found {
             Some(control) => Ok(control),
             None => bail!(

@@ -10,13 +10,14 @@ use tokio::{
     time::{self, Instant},
 };
 
-use self::fleet::Fleet;
+use self::{fleet::Fleet, gate::Gate};
 use crate::{
     Error, Finding, Health, HealthChange, HealthStates, Node, NodeConfig, Result, Sockets, Status, error::chain,
     examine,
 };
 
 mod fleet;
+mod gate;
 
 /// Between looks at a node that has no driver or no GPU yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -116,6 +117,7 @@ struct Supervisor {
     config: NodeConfig,
     fleet: Fleet,
     health: HealthStates,
+    gate: Gate,
     /// What health counts its times from.
     started: Instant,
     events: mpsc::UnboundedSender<NodeEvent>,
@@ -139,6 +141,7 @@ impl Supervisor {
         let watcher = watch_node(&node, &config, events.clone())?;
         Ok(Self {
             health: HealthStates::new(config.health.clone()),
+            gate: Gate::default(),
             node,
             config,
             fleet: Fleet::new(sockets.clone()),
@@ -166,7 +169,7 @@ impl Supervisor {
         let mut registrations = self.fleet.registrations();
         loop {
             status.send_if_modified(|status| {
-                let now = self.fleet.status(&self.said);
+                let now = self.fleet.status(self.gate.reason(), &self.said);
                 let changed = *status != now;
                 *status = now;
                 changed
@@ -177,6 +180,11 @@ impl Supervisor {
                 _ = registrations.changed() => {}
                 Some(event) = happened.recv() => self.hear(event).await,
                 () = until(look) => self.look().await,
+                () = until(self.gate.next_look()) => {
+                    if self.gate.look() {
+                        self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
+                    }
+                }
                 () = until(self.retry) => self.discover().await,
                 () = reload.notified() => {
                     tracing::info!("reading the node again");
@@ -208,7 +216,9 @@ impl Supervisor {
         self.said = problems;
         let gpus = self.node.inventory();
         self.health.retain(|gpu| gpus.gpu(gpu).is_some());
-        self.fleet.offer(self.node.resources(), self.node.how(), &self.health);
+        self.gate.watch(self.node.how().mps.clone());
+        self.fleet
+            .offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
     }
 
     async fn hear(&mut self, event: NodeEvent) {
@@ -252,7 +262,7 @@ impl Supervisor {
                 Health::Healthy => tracing::info!("{change}"),
             }
         }
-        self.fleet.set_health(&self.health);
+        self.fleet.set_health(&self.gate, &self.health);
     }
 
     async fn node_changed(&mut self, changes: &[Change], inventory: &Inventory) {

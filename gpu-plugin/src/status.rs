@@ -3,7 +3,7 @@ use gpu_sharing::config::ResourceName;
 /// What a plugin offers at a moment, for probes and metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Why nothing is offered yet; `None` once the node is served.
+    /// Why something is not offered yet; `None` once the node is served.
     pub waiting: Option<String>,
     /// The resources that are served, by name.
     pub resources: Vec<ResourceStatus>,

@@ -112,7 +112,13 @@ mod tests {
         let failed = "no config was set, no default was provided, and all fallbacks failed";
         check(None, "", "named single", "mps ts4", failed);
         check(None, "", "", "mps", failed);
-        check(Some("no-such"), "mps", all, "mps", "specified config no-such does not exist");
+        check(
+            Some("no-such"),
+            "mps",
+            all,
+            "mps",
+            "specified config no-such does not exist",
+        );
         check(None, "no-such", all, "mps", "specified config no-such does not exist");
         check(Some("mps"), "", all, "", "no configuration files available");
         assert!("named,empty".parse::<Fallback>().is_err());

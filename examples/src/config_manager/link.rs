@@ -111,6 +111,10 @@ mod tests {
         fs::remove_file(folder.join("a")).unwrap();
         assert!(files.is_broken());
         check(file("b"), true, "b");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing is left beside it");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            2,
+            "nothing is left beside it"
+        );
     }
 }

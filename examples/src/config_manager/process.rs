@@ -99,8 +99,16 @@ mod tests {
         check("/usr/bin/mps-control-daemon", "mps-control-daemon", true); // as the vendor's chart has it
         check("/usr/bin/mps-control-daemon", "gpu-mps-daemon --config-file=/c", true);
         check("nvidia-device-plugin", "/gpu-stack gpu-device-plugin", true);
-        check("nvidia-device-plugin", "gpu-stack nvidia-device-plugin config-manager", false);
-        check("nvidia-device-plugin", "gpu-device-plugin config-manager --oneshot", false);
+        check(
+            "nvidia-device-plugin",
+            "gpu-stack nvidia-device-plugin config-manager",
+            false,
+        );
+        check(
+            "nvidia-device-plugin",
+            "gpu-device-plugin config-manager --oneshot",
+            false,
+        );
         check("mps-control-daemon", "mps-control-daemon mount-shm", false);
         check("nvidia-device-plugin", "mps-control-daemon", false);
         check("nvidia-device-plugin", "grep nvidia-device-plugin", false);
@@ -109,7 +117,11 @@ mod tests {
 
     #[test]
     fn it_is_signalled_and_this_process_is_not() {
-        let mut child = Command::new("/bin/sleep").arg0("a-program-of-this-test").arg("60").spawn().unwrap();
+        let mut child = Command::new("/bin/sleep")
+            .arg0("a-program-of-this-test")
+            .arg("60")
+            .spawn()
+            .unwrap();
         let receiver = Receiver::new("a-program-of-this-test");
         let found = receiver.find("/proc".as_ref()).unwrap();
         assert_eq!(found, [Pid::from_child(&child)]);

@@ -1,6 +1,10 @@
 //! Against a scripted API server, and with a link that is followed.
 
-use std::{collections::VecDeque, fs, sync::{Arc, Mutex}};
+use std::{
+    collections::VecDeque,
+    fs,
+    sync::{Arc, Mutex},
+};
 
 use futures_util::stream;
 use http::{Request, Response};
@@ -18,7 +22,8 @@ fn node(version: u32, label: Option<&str>) -> Value {
 }
 
 fn list(nodes: &[Value]) -> String {
-    json!({ "apiVersion": "v1", "kind": "NodeList", "metadata": { "resourceVersion": "1" }, "items": nodes }).to_string()
+    json!({ "apiVersion": "v1", "kind": "NodeList", "metadata": { "resourceVersion": "1" }, "items": nodes })
+        .to_string()
 }
 
 fn events(events: &[(&str, Value)]) -> String {
@@ -38,7 +43,12 @@ fn server(answers: Vec<(u16, String)>) -> (Client, Arc<Mutex<Vec<String>>>) {
             let Some((code, text)) = answer else {
                 return std::future::pending().await;
             };
-            Ok::<_, std::io::Error>(Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap())
+            Ok::<_, std::io::Error>(
+                Response::builder()
+                    .status(code)
+                    .body(Body::from(text.into_bytes()))
+                    .unwrap(),
+            )
         }
     });
     (Client::new(service, "default"), asked)
@@ -50,11 +60,21 @@ async fn the_label_is_told_at_once_and_when_it_changes_over_failures_too() {
     let (client, asked) = server(vec![
         (500, gone.to_string()),
         (200, list(&[node(1, Some("a"))])),
-        (200, events(&[("MODIFIED", node(2, Some("b"))), ("MODIFIED", node(3, None)), ("ERROR", gone)])),
+        (
+            200,
+            events(&[
+                ("MODIFIED", node(2, Some("b"))),
+                ("MODIFIED", node(3, None)),
+                ("ERROR", gone),
+            ]),
+        ),
         (200, list(&[node(9, Some("c"))])),
         (200, events(&[("DELETED", node(10, Some("c")))])),
     ]);
-    let labels: Vec<_> = labels(client, "n1", "nvidia.com/device-plugin.config").take(5).collect().await;
+    let labels: Vec<_> = labels(client, "n1", "nvidia.com/device-plugin.config")
+        .take(5)
+        .collect()
+        .await;
     let expected = [Some("a"), Some("b"), None, Some("c"), None];
     assert_eq!(labels, expected.map(|label| label.map(str::to_owned)));
     for asked in asked.lock().unwrap().iter() {
@@ -87,7 +107,10 @@ impl Folder {
             format!("--config-file-dst={}", dir.path().join("config.yaml").display()),
         ];
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
-        let all = ["config-manager".to_owned(), "--node-name=n1".to_owned()].into_iter().chain(paths).chain(arguments);
+        let all = ["config-manager".to_owned(), "--node-name=n1".to_owned()]
+            .into_iter()
+            .chain(paths)
+            .chain(arguments);
         let manager = ConfigManager::try_parse_from(all).unwrap();
         Self { dir, manager }
     }
@@ -103,7 +126,10 @@ fn label(text: &str) -> Option<String> {
 
 #[tokio::test]
 async fn once_is_what_the_label_says_or_an_error_that_leaves_the_link() {
-    let folder = Folder::new(&["default", "ts4"], &["--send-signal=false", "--fallback-strategies=named,single"]);
+    let folder = Folder::new(
+        &["default", "ts4"],
+        &["--send-signal=false", "--fallback-strategies=named,single"],
+    );
     let once = async |text: &str| {
         let done = folder.manager.once(stream::iter([label(text)])).await;
         (done.map_err(|error| error.to_string()), folder.text())
@@ -139,7 +165,10 @@ async fn a_signal_that_found_nobody_is_sent_later_and_the_link_stays() {
 
 #[tokio::test]
 async fn a_link_is_not_left_to_a_file_that_is_gone() {
-    let folder = Folder::new(&["default", "a"], &["--send-signal=false", "--fallback-strategies=named"]);
+    let folder = Folder::new(
+        &["default", "a"],
+        &["--send-signal=false", "--fallback-strategies=named"],
+    );
     let mut state = State::new(&folder.manager);
     state.label = Some(label("a"));
     state.switch().unwrap();
@@ -147,6 +176,9 @@ async fn a_link_is_not_left_to_a_file_that_is_gone() {
     state.switch().unwrap();
     assert_eq!(folder.text().unwrap(), "# default\n");
     state.label = Some(label("no-such"));
-    assert_eq!(state.switch().unwrap_err().to_string(), "specified config no-such does not exist");
+    assert_eq!(
+        state.switch().unwrap_err().to_string(),
+        "specified config no-such does not exist"
+    );
     assert_eq!(folder.text().unwrap(), "# default\n");
 }

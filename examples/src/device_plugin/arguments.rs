@@ -21,7 +21,7 @@ use gpu_plugin::{
 };
 use gpu_sharing::config::{
     AllocationPolicy, Config, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, Imex, Interval,
-    MigStrategy, PluginFlags, Program, Sharing,
+    MigStrategy, PluginFlags, Program,
 };
 
 use super::kubelet_folder;
@@ -103,6 +103,10 @@ pub(super) struct DevicePlugin {
     #[arg(long, env = names::CDI_DIR, default_value = "/var/run/cdi", value_name = "PATH")]
     cdi_dir: PathBuf,
 
+    /// Where the MPS root is seen from here (an addition of this program)
+    #[arg(long, env = names::mps_daemon::ROOT, default_value = "/mps", value_name = "PATH")]
+    mps_dir: PathBuf,
+
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
     #[arg(long, env = names::NVML_LIBRARY, value_name = "PATH")]
     nvml_library: Option<PathBuf>,
@@ -128,7 +132,7 @@ struct Vendor {
           default_missing_value = "true")]
     fail_on_init_error: Option<bool>,
 
-    /// Where plugin and MPS daemon meet on the host; of use to MPS alone, which is refused [`MPS_ROOT`]
+    /// Where plugin, MPS daemon and its clients meet on the host [`MPS_ROOT`]
     #[arg(long, value_name = "PATH")]
     mps_root: Option<String>,
 
@@ -265,9 +269,6 @@ impl DevicePlugin {
         if config.device_discovery_strategy == DiscoveryStrategy::Tegra {
             bail!("--device-discovery-strategy=`tegra` is not supported");
         }
-        if let Sharing::Mps(_) = config.sharing {
-            bail!("`sharing.mps` in the configuration file is not supported");
-        }
         Ok(settings)
     }
 
@@ -297,6 +298,7 @@ impl DevicePlugin {
             disabled_hooks: self.cdi_disable_hooks.clone(),
             additional_gids: !feature(CdiFeature::NoAdditionalGids),
             ipc_sockets: !feature(CdiFeature::NoIpcSockets),
+            mps_root: self.mps_dir.clone(),
             owners: self.owners(),
         })
     }

@@ -151,13 +151,19 @@ impl Told {
                 name: names::MPS_SERVES,
                 help: "Whether the MPS daemon of a resource serves",
                 kind: Kind::Gauge,
-                samples: serving.map(|(resource, serves)| (label(resource), u64::from(*serves))).collect(),
+                samples: serving
+                    .map(|(resource, serves)| (label(resource), u64::from(*serves)))
+                    .collect(),
             },
             Metric {
                 name: names::MPS_FAILURES,
                 help: "How often the MPS daemon of a resource failed and was started again",
                 kind: Kind::Counter,
-                samples: self.failures.iter().map(|(resource, count)| (label(resource), *count)).collect(),
+                samples: self
+                    .failures
+                    .iter()
+                    .map(|(resource, count)| (label(resource), *count))
+                    .collect(),
             },
         ]
     }
@@ -227,7 +233,11 @@ impl<'a> Keeper<'a> {
 
     /// Brings what runs to what the configuration wants of the GPUs that there are. What cannot be planned leaves it as it is.
     async fn apply(&mut self) -> anyhow::Result<()> {
-        let inventory = self.node.inventory().await.context("the GPUs of this node cannot be read")?;
+        let inventory = self
+            .node
+            .inventory()
+            .await
+            .context("the GPUs of this node cannot be read")?;
         let plan = plan(&inventory, &self.settings.config).context("what runs stays as it is")?;
         if !self.runs(&plan) {
             for remark in &plan.remarks {
@@ -249,7 +259,9 @@ impl<'a> Keeper<'a> {
 
     /// Whether that is what runs. A GPU that is lost changes nothing for the others: their clients would be ended for it.
     fn runs(&self, plan: &Plan) -> bool {
-        let Some((running, config)) = &self.planned else { return false };
+        let Some((running, config)) = &self.planned else {
+            return false;
+        };
         let served = |wanted: &SharedResource| {
             let mut running = running.resources.iter().cloned();
             running.any(|running| Agreement::Serves(running).covers(wanted))

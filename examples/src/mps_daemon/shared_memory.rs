@@ -18,12 +18,18 @@ pub(super) fn mount_at(root: &Root, host_root: &Path) -> anyhow::Result<()> {
     });
     let size = CString::new(format!("size={}k", shared_memory_kib(&meminfo)))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
-    let real = folder.canonicalize().with_context(|| format!("cannot look at `{folder_text}`"))?;
+    let real = folder
+        .canonicalize()
+        .with_context(|| format!("cannot look at `{folder_text}`"))?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("cannot read `/proc/self/mountinfo`")?;
     match mounted(&mounts, &real.to_string_lossy()) {
         Some("tmpfs") => {
-            mount_remount(&real, flags, &size).with_context(|| format!("cannot resize what is mounted at `{folder_text}`"))?;
-            tracing::info!("the shared memory at `{folder_text}` stays, with {}", size.to_string_lossy());
+            mount_remount(&real, flags, &size)
+                .with_context(|| format!("cannot resize what is mounted at `{folder_text}`"))?;
+            tracing::info!(
+                "the shared memory at `{folder_text}` stays, with {}",
+                size.to_string_lossy()
+            );
             return Ok(());
         }
         Some(other) => {

@@ -2,6 +2,8 @@
 
 mod life;
 #[cfg(feature = "gpu")]
+mod mps;
+#[cfg(feature = "gpu")]
 mod node;
 #[cfg(feature = "gpu")]
 mod place;

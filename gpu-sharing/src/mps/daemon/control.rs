@@ -87,6 +87,23 @@ impl Control {
         })
     }
 
+    /// Has the daemon set something. It says nothing then, or the value; a refusal is a text, and the program ends as if all
+    /// were well.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    pub async fn set(&self, command: &str) -> Result<()> {
+        let said = self.command(command).await?;
+        if said.is_empty() || said.starts_with(|first: char| first.is_ascii_digit()) {
+            return Ok(());
+        }
+        Err(Error::Refused {
+            command: command.to_owned(),
+            status: std::process::ExitStatus::default(),
+            said,
+        })
+    }
+
     fn program(&self) -> Command {
         let mut command = Command::new(&self.program);
         let folder = self

@@ -142,7 +142,7 @@ impl Keeper {
         let mut child = control.start()?;
         self.wait_until_it_answers(&control, &mut child).await?;
         for command in self.resource.limit_commands() {
-            control.command(&command).await?;
+            control.set(&command).await?;
         }
         let text = Agreement::Serves(self.resource.clone()).to_text();
         Ok(Serving {
