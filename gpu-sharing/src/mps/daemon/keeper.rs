@@ -1,4 +1,4 @@
-use std::{path::PathBuf, pin::pin, time::Duration};
+use std::{fs::File, path::PathBuf, pin::pin, time::Duration};
 
 use gpu_core::GpuUuid;
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
 use super::{Control, Error, Result, Settings, files, tail::Tail};
 use crate::{
     config::ResourceName,
-    mps::{Agreement, SharedResource},
+    mps::{Agreement, SharedResource, names::CONTROL},
 };
 
 /// Something that happened to the daemon of a resource.
@@ -65,31 +65,38 @@ const ASK: Duration = Duration::from_secs(10);
 const FAILURES: u32 = 3;
 /// How often the log is looked at.
 const READ_LOG: Duration = Duration::from_millis(250);
-/// How long clients may take to leave at the end; the daemon itself gets as long again.
+/// Ends the daemon, and its clients after a second. A program is to end within two.
 const LEAVE: &str = "quit -t 1";
-const END: Duration = Duration::from_millis(600);
+const LEAVE_LIMIT: Duration = Duration::from_millis(1300);
 
 /// What asks whether the daemon is well: it is cheap and changes nothing.
 const QUESTION: &str = "get_default_active_thread_percentage";
 
 /// Keeps the daemon of one resource alive.
 pub(super) struct Keeper {
-    pub(super) resource: SharedResource,
-    pub(super) settings: Settings,
+    resource: SharedResource,
+    settings: Settings,
     /// Whether it serves.
-    pub(super) serves: watch::Sender<bool>,
-}
-
-/// A daemon that serves. The file that says so goes with it.
-struct Serving {
-    child: Child,
-    /// Its lock tells that the daemon lives.
-    _started: std::fs::File,
+    serves: watch::Sender<bool>,
+    /// The daemon, from its start to its end. It is killed with the keeper.
+    child: Option<Child>,
+    /// The file that says what is served; its lock tells that the daemon lives.
+    started: Option<File>,
 }
 
 impl Keeper {
+    pub(super) fn new(resource: SharedResource, settings: Settings, serves: watch::Sender<bool>) -> Self {
+        Self {
+            resource,
+            settings,
+            serves,
+            child: None,
+            started: None,
+        }
+    }
+
     /// Runs until `stop` is true, or its sender gone.
-    pub(super) async fn keep(self, mut stop: watch::Receiver<bool>) {
+    pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         let mut pause = PAUSE;
         loop {
             let since = Instant::now();
@@ -97,8 +104,10 @@ impl Keeper {
                 error = self.serve() => error,
                 () = stopped(&mut stop) => break,
             };
-            self.serves.send_replace(false);
-            self.tidy(files::remove(&self.started_file()));
+            self.withdraw();
+            if let Some(mut child) = self.child.take() {
+                let _ = child.kill().await; // one that has ended cannot be, and need not
+            }
             if since.elapsed() > LONGEST_PAUSE * 2 {
                 pause = PAUSE;
             }
@@ -117,18 +126,16 @@ impl Keeper {
     }
 
     /// Starts the daemon and serves until something is amiss.
-    async fn serve(&self) -> Error {
-        match self.start().await {
-            Ok(serving) => {
-                self.serves.send_replace(true);
-                self.tell(Event::Serves { resource: self.name() });
-                self.watch(serving).await
-            }
-            Err(error) => error,
+    async fn serve(&mut self) -> Error {
+        if let Err(error) = self.start().await {
+            return error;
         }
+        self.serves.send_replace(true);
+        self.tell(Event::Serves { resource: self.name() });
+        self.watch().await
     }
 
-    async fn start(&self) -> Result<Serving> {
+    async fn start(&mut self) -> Result<()> {
         let (pipe, log) = (self.pipe(), self.log());
         files::folder(&pipe)?;
         files::label_for_containers(&pipe, &self.settings.selinux)?;
@@ -139,56 +146,41 @@ impl Keeper {
             self.change_modes(move |gpus| modes.exclusive(gpus)).await?;
         }
         let control = self.control();
-        let mut child = control.start()?;
-        self.wait_until_it_answers(&control, &mut child).await?;
+        let child = self.child.insert(control.start()?);
+        wait_until_it_answers(&control, child).await?;
         for command in self.resource.limit_commands() {
             control.set(&command).await?;
         }
         let text = Agreement::Serves(self.resource.clone()).to_text();
-        Ok(Serving {
-            child,
-            _started: files::replace(&self.started_file(), &text)?,
-        })
+        self.started = Some(files::replace(&self.started_file(), &text)?);
+        Ok(())
+    }
+
+    /// Tells nobody any more that it serves.
+    fn withdraw(&mut self) {
+        self.serves.send_replace(false);
+        self.tidy(files::remove(&self.started_file()));
+        self.started = None;
     }
 
     /// A daemon that was left by a keeper that was killed: its limits are not known.
     async fn end_predecessor(&self) -> Result<()> {
         let control = self.control();
         match control.command(QUESTION).await {
-            Ok(_) => control.command_within("quit -t 1", START).await.map(drop),
+            Ok(_) => control.command_within(LEAVE, START).await.map(drop),
             Err(Error::Refused { .. }) => Ok(()), // there is none
             Err(error) => Err(error),
         }
     }
 
-    async fn wait_until_it_answers(&self, control: &Control, child: &mut Child) -> Result<()> {
-        let until = Instant::now() + START;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            tokio::select! {
-                biased;
-                ended = ended(child) => return Err(ended),
-                answer = control.command_within(QUESTION, left.max(LOOK)) => match answer {
-                    Ok(_) => return Ok(()),
-                    Err(error) if Instant::now() >= until => return Err(error),
-                    Err(_) => {}
-                },
-            }
-            tokio::select! {
-                ended = ended(child) => return Err(ended),
-                () = sleep(LOOK) => {}
-            }
-        }
-    }
-
-    async fn watch(&self, mut serving: Serving) -> Error {
+    async fn watch(&mut self) -> Error {
         let mut tail = Tail::new(self.log().join("control.log"));
         let (mut ask, mut read) = (interval(ASK), interval(READ_LOG));
         let control = self.control();
         let mut failures = 0;
         let error = loop {
             tokio::select! {
-                error = ended(&mut serving.child) => break error,
+                error = ended(self.child.as_mut()) => break error,
                 _ = ask.tick() => match control.command(QUESTION).await {
                     Ok(_) => failures = 0,
                     Err(error) => {
@@ -202,7 +194,6 @@ impl Keeper {
             }
         };
         self.tell_log(&mut tail);
-        let _ = serving.child.kill().await;
         error
     }
 
@@ -217,12 +208,14 @@ impl Keeper {
     }
 
     /// Ends the daemon, its clients first, and tidies up. The folder in which clients have their end of the pipe stays.
-    async fn end(&self) {
-        self.serves.send_replace(false);
-        self.tidy(files::remove(&self.started_file()));
-        let control = self.control();
-        // Without one that was started there is none to tell.
-        let _ = control.command_within(LEAVE, Duration::from_secs(1) + END).await;
+    async fn end(&mut self) {
+        self.withdraw();
+        if let Some(mut child) = self.child.take() {
+            // What it does not do by itself is done to it.
+            let _ = self.control().command_within(LEAVE, LEAVE_LIMIT).await;
+            let _ = timeout(LOOK, child.wait()).await;
+            let _ = child.kill().await;
+        }
         if let Some(modes) = self.settings.compute_modes.clone() {
             self.tidy(self.change_modes(move |gpus| modes.restore(gpus)).await);
         }
@@ -273,15 +266,38 @@ impl Keeper {
     }
 }
 
+async fn wait_until_it_answers(control: &Control, child: &mut Child) -> Result<()> {
+    let until = Instant::now() + START;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        tokio::select! {
+            biased;
+            error = ended(Some(&mut *child)) => return Err(error),
+            answer = control.command_within(QUESTION, left.max(LOOK)) => match answer {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => {}
+            },
+        }
+        tokio::select! {
+            error = ended(Some(&mut *child)) => return Err(error),
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
 /// Completes when the daemon has ended by itself.
-async fn ended(child: &mut Child) -> Error {
+async fn ended(child: Option<&mut Child>) -> Error {
+    let Some(child) = child else {
+        return std::future::pending().await;
+    };
     match child.wait().await {
         Ok(status) => Error::Ended {
             status,
             said: last_words(child).await,
         },
         Err(source) => Error::Run {
-            program: super::super::names::CONTROL.into(),
+            program: CONTROL.into(),
             source,
         },
     }

@@ -121,6 +121,10 @@ impl Daemons {
             .into_iter()
             .partition(|(_, running)| keep(running));
         self.running = kept;
+        let ended: BTreeMap<_, _> = ended;
+        if !ended.is_empty() {
+            files::remove(&self.settings.root.ready())?;
+        }
         self.end(ended).await;
         for resource in &plan.resources {
             if !self.running.contains_key(&resource.resource) {
@@ -154,11 +158,7 @@ impl Daemons {
         let name = resource.resource.clone();
         let (serves, mut served) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
-        let keeper = Keeper {
-            resource: resource.clone(),
-            settings: self.settings.clone(),
-            serves,
-        };
+        let keeper = Keeper::new(resource.clone(), self.settings.clone(), serves);
         self.lock().serves.insert(name.clone(), false);
         let (ready, tell, resource_name) = (Arc::clone(&self.ready), Arc::clone(&self.settings.tell), name.clone());
         let follow = async move {
