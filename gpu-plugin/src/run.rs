@@ -39,7 +39,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// nor the drop waits for it: end the runtime with a timeout.
 ///
 /// # Errors
-/// As [`Node::discover`] and [`serve`](crate::serve).
+/// As [`Node::discover`] and [`serve`](crate::serve); [`Error::DriverReplaced`] where the driver was replaced meanwhile.
 pub async fn run(
     config: watch::Receiver<NodeConfig>,
     sockets: &Sockets,
@@ -160,7 +160,9 @@ impl Supervisor {
         status: &watch::Sender<Status>,
     ) -> Error {
         while let Ok(event) = happened.try_recv() {
-            self.hear(event).await;
+            if let Err(replaced) = self.hear(event).await {
+                return replaced;
+            }
         }
         self.offer();
         let mut registrations = self.fleet.registrations();
@@ -175,14 +177,24 @@ impl Supervisor {
             tokio::select! {
                 error = self.fleet.failed() => return error,
                 _ = registrations.changed() => {}
-                Some(event) = happened.recv() => self.hear(event).await,
+                Some(event) = happened.recv() => {
+                    if let Err(replaced) = self.hear(event).await {
+                        return replaced;
+                    }
+                }
                 () = until(look) => self.look().await,
-                () = until(self.retry) => self.discover().await,
+                () = until(self.retry) => {
+                    if let Err(replaced) = self.discover().await {
+                        return replaced;
+                    }
+                }
                 () = reload.notified() => {
                     tracing::info!("reading the node again");
                     self.health.forget();
                     self.complaint = None;
-                    self.discover().await;
+                    if let Err(replaced) = self.discover().await {
+                        return replaced;
+                    }
                 }
                 () = settings.changed() => {
                     let config = settings.current();
@@ -211,7 +223,8 @@ impl Supervisor {
         self.fleet.offer(self.node.resources(), self.node.how(), &self.health);
     }
 
-    async fn hear(&mut self, event: NodeEvent) {
+    /// Takes an event into account. An error where going on takes another process.
+    async fn hear(&mut self, event: NodeEvent) -> Result<()> {
         let now = self.now();
         match event {
             NodeEvent::Health(event) => {
@@ -229,9 +242,11 @@ impl Supervisor {
                 self.health_changed(change);
             }
             NodeEvent::Changed { changes, inventory } => self.node_changed(&changes, &inventory).await,
+            NodeEvent::Interrupted(error) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
             NodeEvent::Interrupted(error) => self.complain(&error),
             _ => {}
         }
+        Ok(())
     }
 
     /// Part of the node cannot be read, or not be watched: it is tried again, and said once.
@@ -320,14 +335,16 @@ impl Supervisor {
         self.health_changed(changes);
     }
 
-    /// Opens the driver and reads the node anew.
-    async fn discover(&mut self) {
+    /// Opens the driver and reads the node anew. An error where that takes another process.
+    async fn discover(&mut self) -> Result<()> {
         self.retry = None;
         let config = self.config.clone();
         match off_the_runtime(move || Node::discover(&config)).await {
             Ok(node) => self.take(node),
+            Err(Error::Hardware(error)) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
             Err(error) => self.complain(&error),
         }
+        Ok(())
     }
 
     fn take(&mut self, node: Node) {

@@ -76,7 +76,7 @@ pub(super) struct DevicePlugin {
     exclude_gpus: Vec<GpuRef>,
 
     /// What Xids say of their GPU, as in `94=application,48=fatal`: ignore, application, reset-required (unhealthy until it has
-    /// been sound for a while) or fatal (and only after it was reset); beats DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS
+    /// been sound for a while) or fatal (and only after it was reset); beats `DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS`
     /// (an addition of this program)
     #[arg(long, env = env::XID_CLASSES, default_value = "", value_name = "XID=CLASS,…", hide_default_value = true)]
     xid_classes: XidClasses,
@@ -145,17 +145,17 @@ struct Vendor {
     #[arg(long, alias = "container-driver-root", value_name = "PATH")]
     driver_root_ctr_path: Option<String>,
 
-    /// Whether containers get the devices of GDRCopy [`GDRCOPY_ENABLED`]
+    /// Whether containers get the devices of `GDRCopy` [`GDRCOPY_ENABLED`]
     #[arg(long, value_name = "BOOL", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     gdrcopy_enabled: Option<bool>,
 
-    /// Whether containers get the devices of GPUDirect Storage [`GDS_ENABLED`]
+    /// Whether containers get the devices of `GPUDirect` Storage [`GDS_ENABLED`]
     #[arg(long, value_name = "BOOL", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     gds_enabled: Option<bool>,
 
-    /// Whether containers get the InfiniBand devices [`MOFED_ENABLED`]
+    /// Whether containers get the `InfiniBand` devices [`MOFED_ENABLED`]
     #[arg(long, value_name = "BOOL", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     mofed_enabled: Option<bool>,

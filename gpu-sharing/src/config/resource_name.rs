@@ -177,7 +177,8 @@ mod tests {
             let check = |text: &str, expected| check(parse(text), expected);
             check("gpu", Ok("nvidia.com/gpu"));
             check("nvidia.com/gpu.shared", Ok("nvidia.com/gpu.shared"));
-            check(&"x".repeat(52), Ok(&format!("nvidia.com/{}", "x".repeat(52))));
+            let longest = format!("nvidia.com/{}", "x".repeat(52));
+            check(&"x".repeat(52), Ok(&longest));
             check(
                 &"x".repeat(53),
                 Err("fully-qualified resource name must be 63 characters or less: nvidia.com/xx"),
