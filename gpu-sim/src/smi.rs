@@ -23,11 +23,11 @@ use std::{
 
 use nvml_wrapper::{Device, Nvml, error::NvmlError};
 
+pub(crate) use self::date::Date;
 use self::{
     arguments::{Arguments, Command},
     failure::Failure,
 };
-pub(crate) use self::date::Date;
 use crate::PciAddress;
 
 const LIBRARY: &str = "libnvidia-ml.so.1";

@@ -65,7 +65,14 @@ pub(super) fn control(arguments: &[OsString]) -> ExitCode {
         Mode::Help => print(HELP),
         Mode::Frontend => frontend::run(&folders),
         Mode::Background if env::var_os(BACKGROUND).is_none() => start(arguments),
-        Mode::Background => daemon::run(&folders, Options { multi_user, echo: false }, detach),
+        Mode::Background => daemon::run(
+            &folders,
+            Options {
+                multi_user,
+                echo: false,
+            },
+            detach,
+        ),
         Mode::Foreground => daemon::run(&folders, Options { multi_user, echo: true }, || Ok(())),
     });
     match done {
@@ -155,7 +162,10 @@ mod tests {
         check("-d", Ok((Mode::Background, false)));
         check("-f -M", Ok((Mode::Foreground, true)));
         check("-d --multiuser-server", Ok((Mode::Background, true)));
-        check("-M", Err("unknown option `-M without -d or -f`: see nvidia-cuda-mps-control -h"));
+        check(
+            "-M",
+            Err("unknown option `-M without -d or -f`: see nvidia-cuda-mps-control -h"),
+        );
         check("-x", Err("unknown option `-x`: see nvidia-cuda-mps-control -h"));
     }
 }

@@ -75,8 +75,11 @@ impl Mps {
         let line = |line: &str| {
             let (head, text) = line.split_once("] ").expect("a line has a head");
             let words: Vec<&str> = head.trim_start_matches('[').split_whitespace().collect();
-            assert!(matches!(words.as_slice(), [date, time, _, pid]
-                if date.len() == 10 && time.len() == 12 && pid.parse::<u32>().is_ok()), "{line}");
+            assert!(
+                matches!(words.as_slice(), [date, time, _, pid]
+                if date.len() == 10 && time.len() == 12 && pid.parse::<u32>().is_ok()),
+                "{line}"
+            );
             text.to_owned()
         };
         log.lines().map(line).collect()
@@ -86,7 +89,9 @@ impl Mps {
     fn client(&self) -> (UnixStream, String) {
         let stream = UnixStream::connect(self.pipe().join("control")).expect("the daemon listens");
         let mut answer = String::new();
-        BufReader::new(&stream).read_line(&mut answer).expect("the daemon answers");
+        BufReader::new(&stream)
+            .read_line(&mut answer)
+            .expect("the daemon answers");
         (stream, answer.trim_end().to_owned())
     }
 }
@@ -126,7 +131,12 @@ fn a_daemon_leaves_what_the_vendors_does_and_takes_it_away_when_it_quits() {
     };
     assert_eq!(
         names(),
-        ["control", "control_lock", "control_privileged", "nvidia-cuda-mps-control.pid"]
+        [
+            "control",
+            "control_lock",
+            "control_privileged",
+            "nvidia-cuda-mps-control.pid"
+        ]
     );
     let mode = |name: &str| fs::metadata(mps.pipe().join(name)).unwrap().mode() & 0o777;
     assert_eq!((mode("control"), mode("control_privileged")), (0o666, 0o600));
@@ -162,7 +172,10 @@ fn without_a_daemon_there_is_none_to_ask_and_a_second_one_is_refused() {
     for second in ["-d", "-f"] {
         let (out, err, code) = mps.run(second, "");
         assert_eq!((out.as_str(), code), ("", 1));
-        assert!(err.starts_with("An instance of this daemon is already running\n"), "{err}");
+        assert!(
+            err.starts_with("An instance of this daemon is already running\n"),
+            "{err}"
+        );
     }
     assert_eq!(mps.ask("get_server_list\n"), "", "the first one still serves");
     mps.ask("quit\n");
@@ -185,9 +198,18 @@ fn a_daemon_that_was_killed_leaves_the_way_free_and_takes_its_server_with_it() {
     let (_client, answer) = mps.client();
     let server = answer.split(' ').nth(1).unwrap().to_owned();
     let pid = fs::read_to_string(mps.pipe().join("nvidia-cuda-mps-control.pid")).unwrap();
-    assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-9", pid.trim()])
+            .status()
+            .unwrap()
+            .success()
+    );
     wait_until_gone(&server);
-    assert_eq!(mps.run("", "get_server_list\n").1, "Cannot find MPS control daemon process\n");
+    assert_eq!(
+        mps.run("", "get_server_list\n").1,
+        "Cannot find MPS control daemon process\n"
+    );
     assert_eq!(mps.run("-d", "").2, 0);
     assert_eq!(mps.ask("get_server_list\n"), "");
 }
@@ -218,7 +240,10 @@ fn clients_share_one_server_that_their_leaving_does_not_end() {
     assert_eq!(mps.ask(&format!("get_server_status {server}\n")), "ACTIVE\n");
     let me = std::process::id();
     assert_eq!(mps.ask(&format!("get_client_list {server}\n")), format!("{me}\n{me}\n"));
-    assert_eq!(mps.ask("start_server -uid 0\n"), format!("Server {server} runs already\n"));
+    assert_eq!(
+        mps.ask("start_server -uid 0\n"),
+        format!("Server {server} runs already\n")
+    );
 
     drop((first, second));
     // The daemon sees it when the kernel tells it.

@@ -6,8 +6,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Command {
     GetServerList,
-    StartServer { uid: u32 },
-    ShutdownServer { server: u32, force: bool },
+    StartServer {
+        uid: u32,
+    },
+    ShutdownServer {
+        server: u32,
+        force: bool,
+    },
     GetServerStatus(u32),
     GetClientList(u32),
     GetDefaultPercentage,
@@ -130,7 +135,12 @@ impl Command {
                 let seconds = number(seconds, "a number of seconds")?;
                 Self::Quit(Some(Duration::from_secs(seconds.into())))
             }
-            _ => return Err(format!("Unknown command or arguments that do not fit: `{}`", line.trim())),
+            _ => {
+                return Err(format!(
+                    "Unknown command or arguments that do not fit: `{}`",
+                    line.trim()
+                ));
+            }
         })
     }
 }
@@ -163,7 +173,10 @@ mod tests {
             " set_default_active_thread_percentage  25 ",
             Ok(Command::SetDefaultPercentage(Percentage(25.0))),
         );
-        check("get_default_active_thread_percentage", Ok(Command::GetDefaultPercentage));
+        check(
+            "get_default_active_thread_percentage",
+            Ok(Command::GetDefaultPercentage),
+        );
         check("start_server -uid 1000", Ok(Command::StartServer { uid: 1000 }));
         check("quit -t 5", Ok(Command::Quit(Some(Duration::from_secs(5)))));
         check("quit", Ok(Command::Quit(None)));
@@ -177,7 +190,10 @@ mod tests {
         }
         for value in ["0M", "18446744073709551615G", "M", "1T", "-1M"] {
             let expected = format!("`{value}` is no amount of memory such as 10240M or 10G");
-            check(&format!("set_default_device_pinned_mem_limit 0 {value}"), Err(&expected));
+            check(
+                &format!("set_default_device_pinned_mem_limit 0 {value}"),
+                Err(&expected),
+            );
         }
         check(
             "set_default_device_pinned_mem_limit nvidia0 1G",

@@ -130,7 +130,9 @@ impl Daemon {
                         thread::spawn(move || serve(&daemon, stream, connection));
                     }
                     Err(error) => {
-                        daemon.log.line("Control", format_args!("Cannot accept a connection: {error}"));
+                        daemon
+                            .log
+                            .line("Control", format_args!("Cannot accept a connection: {error}"));
                         thread::sleep(Duration::from_millis(100)); // such as too many open files
                     }
                 }
@@ -190,7 +192,8 @@ impl Daemon {
                 return Ok((server.pid(), server.percentage.to_string()));
             }
             if !told {
-                let line = format!("NEW CLIENT {pid} from user {uid}: Server is not ready, push client to pending list");
+                let line =
+                    format!("NEW CLIENT {pid} from user {uid}: Server is not ready, push client to pending list");
                 self.log.line("Control", line);
                 told = true;
             }
@@ -226,7 +229,9 @@ impl Daemon {
             let command = Command::parse(&line);
             self.log.line("Control", format_args!("Cmd:{}", line.trim()));
             let quits = matches!(command, Ok(Command::Quit(_)));
-            let mut answer = command.and_then(|command| self.carry_out(command)).unwrap_or_else(|message| message + "\n");
+            let mut answer = command
+                .and_then(|command| self.carry_out(command))
+                .unwrap_or_else(|message| message + "\n");
             answer.push(END.into());
             let mut to = stream;
             let told = to.write_all(answer.as_bytes());

@@ -22,7 +22,10 @@ impl Settings {
     /// What a server of these settings says of them when it starts, in the vendor's words.
     pub(super) fn lines(&self) -> Vec<String> {
         let limit = |(gpu, limit): (&Gpu, &MemoryLimit)| {
-            format!("Device pinned memory limit for device {gpu} set to {:#x} bytes", limit.bytes)
+            format!(
+                "Device pinned memory limit for device {gpu} set to {:#x} bytes",
+                limit.bytes
+            )
         };
         let mut lines = vec![format!("Active Threads Percentage set to {}", self.percentage)];
         lines.extend(self.memory.iter().map(limit));
