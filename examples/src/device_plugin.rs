@@ -1,6 +1,12 @@
 //! `gpu-device-plugin`: offers this node's GPUs to the kubelet, in the place of `nvidia-device-plugin`.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use anyhow::Context;
 use gpu_plugin::{NodeConfig, ResourceStatus, Sockets, Status, gpu_core::ownership::Owner};
@@ -46,8 +52,24 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         let result = runtime.block_on(serve(&plugin, settings, config));
         // A driver call that hangs must not keep the process from ending.
         runtime.shutdown_timeout(Duration::from_millis(100));
-        result
+        match result {
+            Err(error) if is_replaced(&error) => Err(start_anew(&error)),
+            result => result,
+        }
     })
+}
+
+fn is_replaced(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(gpu_plugin::Error::DriverReplaced(_)))
+}
+
+/// Becomes a new process of the same number, which loads the new driver's library. Returns only if that is not possible.
+fn start_anew(why: &anyhow::Error) -> anyhow::Error {
+    tracing::warn!("{}: starting anew", program::chain(why));
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let failed = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
+    anyhow::Error::new(failed).context("cannot start anew with the new driver's library")
 }
 
 async fn serve(plugin: &DevicePlugin, settings: Settings, config: NodeConfig) -> anyhow::Result<()> {
@@ -56,6 +78,13 @@ async fn serve(plugin: &DevicePlugin, settings: Settings, config: NodeConfig) ->
     let owners = config.owners.clone();
     let (configs, reload) = (watch::Sender::new(config), Notify::new());
     let status = watch::Sender::new(Status::default());
+    #[cfg(feature = "node-events")]
+    if let Some(node) = plugin.cluster.node_name.clone() {
+        let kubeconfig = plugin.cluster.kubeconfig.as_deref();
+        if let Some(events) = crate::events::follow(node, kubeconfig, status.subscribe()).await {
+            tokio::spawn(events);
+        }
+    }
     if let Some(address) = plugin.listen {
         health::serve(address, probes(status.subscribe())).await?;
     }

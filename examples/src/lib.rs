@@ -16,7 +16,7 @@
 ))]
 mod program;
 
-#[cfg(any(feature = "config-manager", feature = "feature-discovery"))]
+#[cfg(any(feature = "config-manager", feature = "feature-discovery", feature = "node-events"))]
 mod cluster;
 #[cfg(feature = "config-manager")]
 pub mod config_manager;
@@ -35,6 +35,8 @@ pub mod device_plugin;
 mod driver_files;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
 mod engine;
+#[cfg(feature = "node-events")]
+mod events;
 #[cfg(feature = "feature-discovery")]
 pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]

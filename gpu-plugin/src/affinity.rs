@@ -13,7 +13,7 @@ const MOST_LINKS: u32 = 18;
 /// How well each two GPUs of a node reach each other, and each set of them.
 ///
 /// The points are those of the vendor's plugin: for the nearest part of the machine above both, and 100 for each NVLink
-/// between them. It does not see that GPUs also meet in NVSwitches, so that on such machines PCI Express alone decides;
+/// between them. It does not see that GPUs also meet in switches, so that on such machines PCI Express alone decides;
 /// here the links that lead to switches count as well, between GPUs of one fabric.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Affinity {
@@ -92,14 +92,10 @@ impl Affinity {
 impl Affinity {
     /// One of made-up GPUs.
     pub(crate) fn made_up(gpus: usize, score: impl Fn(usize, usize) -> u32) -> Self {
-        let uuid = |n| format!("GPU-00000000-0000-4000-8000-{n:012}").parse().unwrap();
+        let uuid = |n| format!("GPU-00000000-0000-4000-8000-{n:012}").parse().expect("a UUID");
         let pairs = (0..gpus).flat_map(|one| (0..gpus).map(move |other| (one.min(other), one.max(other))));
         let pairs = pairs.map(|(one, other)| if one == other { 0 } else { score(one, other) });
         Self::new((0..gpus).map(uuid).collect(), pairs.collect())
-    }
-
-    pub(crate) fn gpus(&self) -> &[GpuUuid] {
-        &self.gpus
     }
 }
 

@@ -82,7 +82,7 @@ pub use crate::{
     },
     prefer::choose,
     run::run,
-    status::{ResourceStatus, Status},
+    status::{Ailment, ResourceStatus, Status},
 };
 pub use crate::{
     error::{Error, Result},

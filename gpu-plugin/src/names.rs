@@ -9,13 +9,13 @@ pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 /// Read by the NVIDIA container runtime: the IMEX channels that a container gets.
 pub const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
 
-/// Read by the NVIDIA container runtime: whether a container gets the devices of GDRCopy.
+/// Read by the NVIDIA container runtime: whether a container gets the devices of `GDRCopy`.
 pub const GDRCOPY: &str = "NVIDIA_GDRCOPY";
 
-/// Read by the NVIDIA container runtime: whether a container gets the devices of GPUDirect Storage.
+/// Read by the NVIDIA container runtime: whether a container gets the devices of `GPUDirect` Storage.
 pub const GDS: &str = "NVIDIA_GDS";
 
-/// Read by the NVIDIA container runtime: whether a container gets the InfiniBand devices.
+/// Read by the NVIDIA container runtime: whether a container gets the `InfiniBand` devices.
 pub const MOFED: &str = "NVIDIA_MOFED";
 
 /// The value of [`GDRCOPY`], [`GDS`] and [`MOFED`].

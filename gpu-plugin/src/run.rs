@@ -14,6 +14,7 @@ use self::{fleet::Fleet, gate::Gate};
 use crate::{
     Error, Finding, Health, HealthChange, HealthStates, Node, NodeConfig, Result, Sockets, Status, error::chain,
     examine,
+    status::Ailments,
 };
 
 mod fleet;
@@ -40,7 +41,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// nor the drop waits for it: end the runtime with a timeout.
 ///
 /// # Errors
-/// As [`Node::discover`] and [`serve`](crate::serve).
+/// As [`Node::discover`] and [`serve`](crate::serve); [`Error::DriverReplaced`] where the driver was replaced meanwhile.
 pub async fn run(
     config: watch::Receiver<NodeConfig>,
     sockets: &Sockets,
@@ -118,6 +119,8 @@ struct Supervisor {
     fleet: Fleet,
     health: HealthStates,
     gate: Gate,
+    /// What is told of health.
+    ailments: Ailments,
     /// What health counts its times from.
     started: Instant,
     events: mpsc::UnboundedSender<NodeEvent>,
@@ -142,6 +145,7 @@ impl Supervisor {
         Ok(Self {
             health: HealthStates::new(config.health.clone()),
             gate: Gate::default(),
+            ailments: Ailments::default(),
             node,
             config,
             fleet: Fleet::new(sockets.clone()),
@@ -163,13 +167,18 @@ impl Supervisor {
         status: &watch::Sender<Status>,
     ) -> Error {
         while let Ok(event) = happened.try_recv() {
-            self.hear(event).await;
+            if let Err(replaced) = self.hear(event).await {
+                return replaced;
+            }
         }
         self.offer();
         let mut registrations = self.fleet.registrations();
         loop {
             status.send_if_modified(|status| {
-                let now = self.fleet.status(self.gate.reason(), &self.said);
+                let now = Status {
+                    ailments: self.ailments.told(&self.health),
+                    ..self.fleet.status(self.gate.reason(), &self.said)
+                };
                 let changed = *status != now;
                 *status = now;
                 changed
@@ -178,19 +187,29 @@ impl Supervisor {
             tokio::select! {
                 error = self.fleet.failed() => return error,
                 _ = registrations.changed() => {}
-                Some(event) = happened.recv() => self.hear(event).await,
+                Some(event) = happened.recv() => {
+                    if let Err(replaced) = self.hear(event).await {
+                        return replaced;
+                    }
+                }
                 () = until(look) => self.look().await,
                 () = until(self.gate.next_look()) => {
                     if self.gate.look() {
                         self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
                     }
                 }
-                () = until(self.retry) => self.discover().await,
+                () = until(self.retry) => {
+                    if let Err(replaced) = self.discover().await {
+                        return replaced;
+                    }
+                }
                 () = reload.notified() => {
                     tracing::info!("reading the node again");
                     self.health.forget();
                     self.complaint = None;
-                    self.discover().await;
+                    if let Err(replaced) = self.discover().await {
+                        return replaced;
+                    }
                 }
                 () = settings.changed() => {
                     let config = settings.current();
@@ -221,7 +240,8 @@ impl Supervisor {
             .offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
     }
 
-    async fn hear(&mut self, event: NodeEvent) {
+    /// Takes an event into account. An error where going on takes another process.
+    async fn hear(&mut self, event: NodeEvent) -> Result<()> {
         let now = self.now();
         match event {
             NodeEvent::Health(event) => {
@@ -239,9 +259,11 @@ impl Supervisor {
                 self.health_changed(change);
             }
             NodeEvent::Changed { changes, inventory } => self.node_changed(&changes, &inventory).await,
+            NodeEvent::Interrupted(error) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
             NodeEvent::Interrupted(error) => self.complain(&error),
             _ => {}
         }
+        Ok(())
     }
 
     /// Part of the node cannot be read, or not be watched: it is tried again, and said once.
@@ -256,6 +278,7 @@ impl Supervisor {
 
     fn health_changed(&mut self, changes: impl IntoIterator<Item = HealthChange>) {
         for change in changes {
+            self.ailments.note(&change);
             match change.to {
                 Health::Unhealthy => tracing::error!("{change}"),
                 Health::Suspect => tracing::warn!("{change}"),
@@ -330,14 +353,16 @@ impl Supervisor {
         self.health_changed(changes);
     }
 
-    /// Opens the driver and reads the node anew.
-    async fn discover(&mut self) {
+    /// Opens the driver and reads the node anew. An error where that takes another process.
+    async fn discover(&mut self) -> Result<()> {
         self.retry = None;
         let config = self.config.clone();
         match off_the_runtime(move || Node::discover(&config)).await {
             Ok(node) => self.take(node),
+            Err(Error::Hardware(error)) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
             Err(error) => self.complain(&error),
         }
+        Ok(())
     }
 
     fn take(&mut self, node: Node) {

@@ -75,6 +75,9 @@ pub async fn serve<R: Resource>(resource: Arc<R>, sockets: &Sockets, stop: impl 
 }
 
 /// The same, and tells whether the kubelet has it: that it registered, and listens.
+///
+/// # Errors
+/// As [`serve`].
 pub async fn serve_observed<R: Resource>(
     resource: Arc<R>,
     sockets: &Sockets,

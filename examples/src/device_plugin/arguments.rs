@@ -76,7 +76,7 @@ pub(super) struct DevicePlugin {
     exclude_gpus: Vec<GpuRef>,
 
     /// What Xids say of their GPU, as in `94=application,48=fatal`: ignore, application, reset-required (unhealthy until it has
-    /// been sound for a while) or fatal (and only after it was reset); beats DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS
+    /// been sound for a while) or fatal (and only after it was reset); beats `DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS`
     /// (an addition of this program)
     #[arg(long, env = env::XID_CLASSES, default_value = "", value_name = "XID=CLASS,…", hide_default_value = true)]
     xid_classes: XidClasses,
@@ -95,7 +95,7 @@ pub(super) struct DevicePlugin {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) release_on_exit: bool,
 
-    /// Answer /healthz and /readyz at this address (an addition of this program)
+    /// Answer /healthz, /readyz and /metrics at this address (an addition of this program)
     #[arg(long, env = env::LISTEN, value_name = "ADDRESS:PORT")]
     pub(super) listen: Option<SocketAddr>,
 
@@ -115,8 +115,26 @@ pub(super) struct DevicePlugin {
     #[arg(long, env = names::HOST_ROOT, default_value = "/", value_name = "PATH")]
     host_root: PathBuf,
 
+    #[cfg(feature = "node-events")]
+    #[command(flatten)]
+    pub(super) cluster: ClusterArguments,
+
     #[command(flatten)]
     pub(super) logging: Logging,
+}
+
+/// Where Events of the node are sent.
+#[cfg(feature = "node-events")]
+#[derive(Debug, Args)]
+pub(super) struct ClusterArguments {
+    /// The name of this node: with it, GPUs that fall ill and recover are told as Events of the node (an addition of this
+    /// program)
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub(super) node_name: Option<String>,
+
+    /// The file that says where the API server is; in a pod it is known without (an addition of this program)
+    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 /// Settings that may also be in the configuration file.
@@ -149,17 +167,17 @@ struct Vendor {
     #[arg(long, alias = "container-driver-root", value_name = "PATH")]
     driver_root_ctr_path: Option<String>,
 
-    /// Whether containers get the devices of GDRCopy [`GDRCOPY_ENABLED`]
+    /// Whether containers get the devices of `GDRCopy` [`GDRCOPY_ENABLED`]
     #[arg(long, value_name = "BOOL", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     gdrcopy_enabled: Option<bool>,
 
-    /// Whether containers get the devices of GPUDirect Storage [`GDS_ENABLED`]
+    /// Whether containers get the devices of `GPUDirect` Storage [`GDS_ENABLED`]
     #[arg(long, value_name = "BOOL", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     gds_enabled: Option<bool>,
 
-    /// Whether containers get the InfiniBand devices [`MOFED_ENABLED`]
+    /// Whether containers get the `InfiniBand` devices [`MOFED_ENABLED`]
     #[arg(long, value_name = "BOOL", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     mofed_enabled: Option<bool>,

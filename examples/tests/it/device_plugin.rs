@@ -337,3 +337,17 @@ async fn the_gpus_of_another_owner_are_left_to_it() {
     assert_eq!(lines(&log, "is not offered: it is owned by dra"), 1, "{log}");
     assert_eq!(owners.read().unwrap().owners.len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_is_replaced_is_loaded_by_the_same_process_number() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Running::start(&mut place.plugin());
+    kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
+    let mut node = Node::open(place.node.folder()).unwrap();
+    node.load_driver("580").unwrap();
+    kubelet.wait_for_registrations(GPU, 2, LONG).await.unwrap();
+    kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
+    let log = check_ends_well(plugin, Signal::TERM);
+    assert_eq!(lines(&log, "starting anew"), 1, "{log}");
+}

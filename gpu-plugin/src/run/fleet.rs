@@ -142,6 +142,7 @@ impl Fleet {
             waiting,
             resources: self.served.iter().map(status).collect(),
             problems: problems.to_vec(),
+            ..Status::default()
         }
     }
 

@@ -1,5 +1,7 @@
 //! The whole crate, in front of a kubelet double.
 
+#[cfg(feature = "gpu")]
+mod follow;
 mod life;
 #[cfg(feature = "gpu")]
 mod mps;

@@ -7,7 +7,7 @@ use std::{
 
 use gpu_plugin::{
     GpuResource, Node, NodeConfig, OfferedDevice, Resource, ResourceSet,
-    gpu_kubelet::device_plugin::{ContainerAllocateResponse, DeviceSpec},
+    gpu_kubelet::device_plugin::{ContainerAllocateResponse, Device, DeviceSpec},
     gpu_sharing::config::{Config, ConfigFile, Flags, Options, Program, Reading},
 };
 use gpu_sim::NodeSpec;
@@ -370,9 +370,21 @@ fn check_cdi(case: &Case, place: &Place, devices: &[Matched]) {
     assert_eq!(written, expected.collect(), "{}", case.name);
 }
 
-fn check(case: &Case, seed: u64, permute: bool) {
-    let name = format!("{} (seed {seed})", case.name);
-    let place = simulated(case, seed, permute);
+/// Simulated nodes by what they are made of: many cases are of one.
+#[derive(Default)]
+struct Places(BTreeMap<String, Place>);
+
+impl Places {
+    fn of(&mut self, case: &Case, seed: u64, permute: bool) -> &Place {
+        let made_of = format!("{:?}", (&case.profile, case.gpus, &case.mig, case.imex));
+        let place = self.0.entry(made_of).or_insert_with(|| simulated(case, seed, permute));
+        let _ = fs::remove_dir_all(place.cdi_dir()); // that of the last case
+        place
+    }
+}
+
+fn check(case: &Case, place: &Place) {
+    let name = &case.name;
     let config = NodeConfig {
         config: config(case),
         ..place.config()
@@ -395,17 +407,17 @@ fn check(case: &Case, seed: u64, permute: bool) {
     assert_eq!(names, expected, "{name}: {:?}", node.problems());
     let pairs = case.resources.iter().zip(node.resources());
     let matched: Vec<_> = pairs
-        .map(|(recorded, set)| Matched::new(&name, recorded, set, &node))
+        .map(|(recorded, set)| Matched::new(name, recorded, set, &node))
         .collect();
     for (recorded, matched) in case.resources.iter().zip(&matched) {
         for request in &recorded.allocate {
-            check_allocate(&name, case, matched, request);
+            check_allocate(name, case, matched, request);
         }
         for request in &recorded.preferred {
-            check_preferred(&name, matched, request);
+            check_preferred(name, matched, request);
         }
     }
-    check_cdi(case, &place, &matched);
+    check_cdi(case, place, &matched);
 }
 
 fn record() -> Record {
@@ -417,15 +429,17 @@ fn record() -> Record {
 
 #[test]
 fn recorded_runs_give_the_same_resources_and_answers() {
+    let mut places = Places::default();
     for case in &record().cases {
-        check(case, 0, false);
+        check(case, places.of(case, 0, false));
     }
 }
 
 #[test]
 fn so_they_do_on_nodes_with_other_uuids_and_minor_numbers_out_of_order() {
+    let mut places = Places::default();
     for (seed, case) in (1..).zip(&record().cases) {
-        check(case, seed, true);
+        check(case, places.of(case, seed, true));
     }
 }
 
@@ -475,7 +489,7 @@ async fn recorded_xids_mark_the_same_gpu() {
                 .wait_for_allocatable(&recorded.name, count - ours, super::node::SOON)
                 .await
                 .expect("in time");
-            let healthy = |device: &gpu_plugin::gpu_kubelet::device_plugin::Device| device.health == "Healthy";
+            let healthy = |device: &Device| device.health == "Healthy";
             assert!(
                 kubelet
                     .devices(&recorded.name)
