@@ -206,13 +206,10 @@ impl<'a> State<'a> {
         let choice = match choose(label.as_deref()) {
             Ok(choice) => choice,
             // A program that starts finds no file at the end of such a link.
-            Err(error) if self.files.is_broken() && !settings.oneshot => match choose(None) {
-                Ok(choice) => {
-                    self.say(Err(error.into()));
-                    choice
-                }
-                Err(_) => return Err(error.into()),
-            },
+            Err(error) if self.files.is_broken() && !settings.oneshot => {
+                tracing::warn!("{error}: as without a label");
+                choose(None)?
+            }
             Err(error) => return Err(error.into()),
         };
         if self.files.lead_to(&choice)? {

@@ -81,9 +81,7 @@ async fn serve(plugin: &DevicePlugin, settings: Settings, config: NodeConfig) ->
     #[cfg(feature = "node-events")]
     if let Some(node) = plugin.cluster.node_name.clone() {
         let kubeconfig = plugin.cluster.kubeconfig.as_deref();
-        if let Some(events) = crate::events::follow(node, kubeconfig, status.subscribe()).await {
-            tokio::spawn(events);
-        }
+        crate::events::start(node, kubeconfig, status.subscribe()).await;
     }
     if let Some(address) = plugin.listen {
         health::serve(address, probes(status.subscribe())).await?;

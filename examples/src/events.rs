@@ -2,7 +2,7 @@
 //!
 //! Best effort: an API server that is not there, or refuses, is said once in the log, and keeps nothing else waiting.
 
-use std::{collections::BTreeMap, future::Future, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use gpu_plugin::{Ailment, Health, Part, Status};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -14,23 +14,19 @@ use tokio::sync::watch;
 
 use crate::{cluster, program};
 
-/// Follows what is told of the GPUs and sends Events about the node, for ever; `None` where the API server is not known.
-pub(crate) async fn follow(
-    node: String,
-    kubeconfig: Option<&Path>,
-    status: watch::Receiver<Status>,
-) -> Option<impl Future<Output = ()> + use<>> {
+/// Follows what is told of the GPUs and sends Events about the node, on a task of its own; where the API server is not known,
+/// that is said and nothing is sent.
+pub(crate) async fn start(node: String, kubeconfig: Option<&Path>, status: watch::Receiver<Status>) {
     let reporter = Reporter {
         controller: "gpu-device-plugin".to_owned(),
         instance: Some(node.clone()),
     };
-    let client = cluster::config(kubeconfig).await.and_then(|config| Ok(Client::try_from(config)?));
-    match client {
-        Ok(client) => Some(send(Recorder::new(client, reporter), reference(node), status)),
-        Err(error) => {
-            tracing::info!("no Events are sent: {}", program::chain(&error));
-            None
+    let config = cluster::config(kubeconfig).await;
+    match config.and_then(|config| Ok(Client::try_from(config)?)) {
+        Ok(client) => {
+            tokio::spawn(send(Recorder::new(client, reporter), reference(node), status));
         }
+        Err(error) => tracing::info!("no Events are sent: {}", program::chain(&error)),
     }
 }
 
@@ -51,7 +47,11 @@ async fn send(recorder: Recorder, node: ObjectReference, mut status: watch::Rece
         let now: BTreeMap<_, _> = status.borrow_and_update().ailments.iter().map(keyed).collect();
         for event in news(&known, &now) {
             // The recorder counts one that it has sent before, instead of sending another.
-            let complaint = recorder.publish(&event, &node).await.err().map(|error| error.to_string());
+            let complaint = recorder
+                .publish(&event, &node)
+                .await
+                .err()
+                .map(|error| error.to_string());
             if let Some(complaint) = complaint.as_ref().filter(|_| complaint != said) {
                 tracing::warn!("an Event could not be sent: {complaint}");
             }
@@ -59,7 +59,7 @@ async fn send(recorder: Recorder, node: ObjectReference, mut status: watch::Rece
         }
         known = now;
         if status.changed().await.is_err() {
-            return std::future::pending().await;
+            return;
         }
     }
 }
@@ -72,13 +72,24 @@ fn keyed(ailment: &Ailment) -> (Part, (Health, String)) {
 
 /// What became ill, became worse or better, and recovered. That the same part is ill for another reason is no news.
 fn news(before: &Known, now: &Known) -> Vec<Event> {
-    let is_news = |(part, (health, _)): &(&Part, &(Health, String))| before.get(*part).is_none_or(|(known, _)| known != health);
+    let is_news =
+        |(part, (health, _)): &(&Part, &(Health, String))| before.get(*part).is_none_or(|(known, _)| known != health);
     let ill = now.iter().filter(is_news).map(|(part, (health, reason))| {
-        let word = if *health == Health::Suspect { "GPUSuspect" } else { "GPUUnhealthy" };
+        let word = if *health == Health::Suspect {
+            "GPUSuspect"
+        } else {
+            "GPUUnhealthy"
+        };
         event(EventType::Warning, word, format!("{part} is {health}: {reason}"))
     });
     let well = before.keys().filter(|part| !now.contains_key(*part));
-    let well = well.map(|part| event(EventType::Normal, "GPUHealthy", format!("{part} is healthy again, or gone")));
+    let well = well.map(|part| {
+        event(
+            EventType::Normal,
+            "GPUHealthy",
+            format!("{part} is healthy again, or gone"),
+        )
+    });
     ill.chain(well).collect()
 }
 
@@ -128,13 +139,20 @@ mod tests {
         #[track_caller]
         fn check(before: &[(u32, Health)], now: &[(u32, Health)], expected: &[&str]) {
             let known = |list: &[(u32, Health)]| status(list).ailments.iter().map(keyed).collect();
-            let told: Vec<_> = news(&known(before), &known(now)).into_iter().map(|event| event.reason).collect();
+            let told: Vec<_> = news(&known(before), &known(now))
+                .into_iter()
+                .map(|event| event.reason)
+                .collect();
             assert_eq!(told, expected);
         }
         let (suspect, unhealthy) = (Health::Suspect, Health::Unhealthy);
         check(&[], &[(0, unhealthy)], &["GPUUnhealthy"]);
         check(&[(0, unhealthy)], &[(0, unhealthy)], &[]);
-        check(&[(0, suspect)], &[(0, unhealthy), (1, suspect)], &["GPUUnhealthy", "GPUSuspect"]);
+        check(
+            &[(0, suspect)],
+            &[(0, unhealthy), (1, suspect)],
+            &["GPUUnhealthy", "GPUSuspect"],
+        );
         check(&[(0, unhealthy), (1, suspect)], &[(1, suspect)], &["GPUHealthy"]);
     }
 
@@ -151,7 +169,12 @@ mod tests {
                 let first = log.lock().unwrap().is_empty();
                 let (code, answer) = if first { (403, refused) } else { (201, body.clone()) };
                 log.lock().unwrap().push(body);
-                Ok::<_, std::io::Error>(Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap())
+                Ok::<_, std::io::Error>(
+                    Response::builder()
+                        .status(code)
+                        .body(Body::from(answer.to_string().into_bytes()))
+                        .unwrap(),
+                )
             }
         });
         let reporter = Reporter {

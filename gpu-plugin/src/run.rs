@@ -13,8 +13,7 @@ use tokio::{
 use self::{fleet::Fleet, gate::Gate};
 use crate::{
     Error, Finding, Health, HealthChange, HealthStates, Node, NodeConfig, Result, Sockets, Status, error::chain,
-    examine,
-    status::Ailments,
+    examine, status::Ailments,
 };
 
 mod fleet;

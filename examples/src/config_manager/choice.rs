@@ -69,9 +69,10 @@ impl Choice {
         }
         let file = |name: &str| Self::File(name.to_owned());
         if let Some(name) = label.or(Some(default)).filter(|name| !name.is_empty()) {
-            return match files.contains(name) {
-                true => Ok(file(name)),
-                false => Err(NoChoice::NoSuchFile(name.to_owned())),
+            return if files.contains(name) {
+                Ok(file(name))
+            } else {
+                Err(NoChoice::NoSuchFile(name.to_owned()))
             };
         }
         let fallback = |fallback: &Fallback| match fallback {

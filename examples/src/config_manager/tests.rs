@@ -54,7 +54,7 @@ fn server(answers: Vec<(u16, String)>) -> (Client, Arc<Mutex<Vec<String>>>) {
     (Client::new(service, "default"), asked)
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_label_is_told_at_once_and_when_it_changes_over_failures_too() {
     let gone = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "Expired", "code": 410 });
     let (client, asked) = server(vec![

@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    error::Error,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::Context;
+use gpu_core::{ComputeMode, GpuUuid};
 use gpu_sharing::{
     config::{Config, ResourceName},
     mps::{
@@ -199,7 +201,11 @@ impl<'a> Keeper<'a> {
             let library = Arc::clone(node.library());
             ComputeModes::new(
                 &root,
-                Arc::new(move |gpu, mode| Ok(library.set_compute_mode(gpu, mode)?)),
+                Arc::new(
+                    move |gpu: &GpuUuid, mode: ComputeMode| -> Result<ComputeMode, Box<dyn Error + Send + Sync>> {
+                        Ok(library.set_compute_mode(gpu, mode)?)
+                    },
+                ),
             )
         });
         let daemons = Daemons::new(DaemonSettings {
@@ -209,7 +215,7 @@ impl<'a> Keeper<'a> {
             selinux: arguments.host_root.join("sys/fs/selinux"),
             tell: Arc::new({
                 let told = Arc::clone(&told);
-                move |event| {
+                move |event: Event| {
                     if let Event::Failed { resource, .. } = &event {
                         *lock(&told).failures.entry(resource.clone()).or_default() += 1;
                     }
