@@ -137,18 +137,18 @@ impl ConfigManager {
         Ok(())
     }
 
-    async fn once(&self, labels: impl Stream<Item = Option<String>>) -> anyhow::Result<()> {
+    async fn once(&self, labels: impl Stream<Item = String>) -> anyhow::Result<()> {
         let mut labels = pin!(labels);
         let label = tokio::time::timeout(ANSWER, labels.next()).await;
         let label = label.with_context(|| format!("the API server did not say what node `{}` is", self.node_name))?;
         let mut state = State::new(self);
-        state.label = Some(label.flatten());
+        state.label = Some(label.unwrap_or_default());
         state.switch()?;
         state.signal()
     }
 
     /// Follows the label and the files for ever: what cannot be done stays as it is, is said once, and tried again.
-    async fn follow(&self, labels: impl Stream<Item = Option<String>>) {
+    async fn follow(&self, labels: impl Stream<Item = String>) {
         let mut labels = pin!(labels);
         let mut state = State::new(self);
         loop {
@@ -169,8 +169,8 @@ impl ConfigManager {
 struct State<'a> {
     settings: &'a ConfigManager,
     files: Files<'a>,
-    /// What the label says; `None` before the API server has said.
-    label: Option<Option<String>>,
+    /// What the label says, nothing where there is none; `None` before the API server has said.
+    label: Option<String>,
     chosen: Option<Choice>,
     /// What the link says, to see when a file is edited.
     text: Option<Vec<u8>>,
@@ -201,14 +201,14 @@ impl<'a> State<'a> {
         let Some(label) = &self.label else { return Ok(()) };
         let names = self.files.names()?;
         let settings = self.settings;
-        let choose =
-            |label: Option<&str>| Choice::new(label, &settings.default_config, &settings.fallback_strategies, &names);
-        let choice = match choose(label.as_deref()) {
+        let (default, fallbacks) = (&settings.default_config, &settings.fallback_strategies);
+        let choose = |label: &str| Choice::new(label, default, fallbacks, &names);
+        let choice = match choose(label) {
             Ok(choice) => choice,
             // A program that starts finds no file at the end of such a link.
             Err(error) if self.files.is_broken() && !settings.oneshot => {
                 tracing::warn!("{error}: as without a label");
-                choose(None)?
+                choose("")?
             }
             Err(error) => return Err(error.into()),
         };
@@ -247,15 +247,14 @@ impl<'a> State<'a> {
     }
 }
 
-/// What the label of a node says, now and whenever it may have changed; `None` where it, or the node, is not there.
+/// What the label of a node says, now and whenever it may have changed; nothing where it, or the node, is not there.
 ///
 /// An API server that is not reached is asked again, ever less often.
-fn labels(client: Client, node: &str, label: &str) -> impl Stream<Item = Option<String>> + use<> {
+fn labels(client: Client, node: &str, label: &str) -> impl Stream<Item = String> + use<> {
     let nodes: Api<DynamicObject> =
         Api::all_with(client, &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node")));
     let label = label.to_owned();
-    let value =
-        move |node: Option<DynamicObject>| node?.metadata.labels?.remove(&label).filter(|value| !value.is_empty());
+    let value = move |node: Option<DynamicObject>| node?.metadata.labels?.remove(&label);
     let fields = format!("metadata.name={node}");
     let config = watcher::Config::default().fields(&fields);
     // Each event is the node or that it is gone; the list at the start may have none.
@@ -285,7 +284,8 @@ fn labels(client: Client, node: &str, label: &str) -> impl Stream<Item = Option<
         };
         std::future::ready(Some(told.then(|| current.clone())))
     });
-    seen.filter_map(std::future::ready).map(value)
+    seen.filter_map(std::future::ready)
+        .map(move |node| value(node).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(super) enum NoChoice {
 impl Choice {
     /// What the label says, else the default, else the first fallback that is there.
     pub(super) fn new(
-        label: Option<&str>,
+        label: &str,
         default: &str,
         fallbacks: &[Fallback],
         files: &BTreeSet<String>,
@@ -68,7 +68,7 @@ impl Choice {
             return Err(NoChoice::NoFiles);
         }
         let file = |name: &str| Self::File(name.to_owned());
-        if let Some(name) = label.or(Some(default)).filter(|name| !name.is_empty()) {
+        if let Some(name) = [label, default].into_iter().find(|name| !name.is_empty()) {
             return if files.contains(name) {
                 Ok(file(name))
             } else {
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn the_label_goes_before_the_default_and_that_before_the_fallbacks() {
         #[track_caller]
-        fn check(label: Option<&str>, default: &str, fallbacks: &str, files: &str, expected: &str) {
+        fn check(label: &str, default: &str, fallbacks: &str, files: &str, expected: &str) {
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             let fallbacks: Vec<Fallback> = words(fallbacks).iter().map(|word| word.parse().unwrap()).collect();
             let files = words(files).into_iter().collect();
@@ -103,16 +103,16 @@ mod tests {
             assert_eq!(chosen, expected);
         }
         let all = "named single empty";
-        check(Some("ts4"), "mps", all, "default mps ts4", "the file `ts4`");
-        check(None, "mps", all, "default mps ts4", "the file `mps`");
-        check(None, "", all, "default mps ts4", "the file `default`");
-        check(None, "", all, "mps", "the file `mps`");
-        check(None, "", all, "mps ts4", "empty");
-        check(None, "", "single named", "default ts4", "the file `default`");
-        check(None, "", "empty named", "default ts4", "empty");
+        check("ts4", "mps", all, "default mps ts4", "the file `ts4`");
+        check("", "mps", all, "default mps ts4", "the file `mps`");
+        check("", "", all, "default mps ts4", "the file `default`");
+        check("", "", all, "mps", "the file `mps`");
+        check("", "", all, "mps ts4", "empty");
+        check("", "", "single named", "default ts4", "the file `default`");
+        check("", "", "empty named", "default ts4", "empty");
         let failed = "no config was set, no default was provided, and all fallbacks failed";
-        check(None, "", "named single", "mps ts4", failed);
-        check(None, "", "", "mps", failed);
+        check("", "", "named single", "mps ts4", failed);
+        check("", "", "", "mps", failed);
         check(
             Some("no-such"),
             "mps",
@@ -120,8 +120,8 @@ mod tests {
             "mps",
             "specified config no-such does not exist",
         );
-        check(None, "no-such", all, "mps", "specified config no-such does not exist");
-        check(Some("mps"), "", all, "", "no configuration files available");
+        check("", "no-such", all, "mps", "specified config no-such does not exist");
+        check("mps", "", all, "", "no configuration files available");
         assert!("named,empty".parse::<Fallback>().is_err());
     }
 }

@@ -184,7 +184,7 @@ struct Keeper<'a> {
     /// What runs, and the configuration that wanted it.
     planned: Option<(Plan, Config)>,
     /// The text of a configuration file that was refused, so that it is refused once.
-    refused: Option<Option<String>>,
+    refused: Option<String>,
     said: String,
 }
 
@@ -287,7 +287,7 @@ impl<'a> Keeper<'a> {
         let Ok(text) = self.arguments.config_text() else {
             return false; // a ConfigMap that is being replaced
         };
-        text != self.settings.text && self.refused.as_ref() != Some(&text)
+        text != self.settings.text && self.refused != text
     }
 
     /// Takes the configuration file over, or keeps what is in force and says why.
@@ -301,7 +301,7 @@ impl<'a> Keeper<'a> {
             }
             Err(error) => {
                 tracing::error!("the configuration in force stays: {}", program::chain(&error));
-                self.refused = self.arguments.config_text().ok();
+                self.refused = self.arguments.config_text().ok().flatten();
             }
         }
     }

@@ -46,11 +46,11 @@ pub(super) fn mount_at(root: &Root, host_root: &Path) -> anyhow::Result<()> {
 
 /// The type of the file system that is mounted last at a path, of `/proc/self/mountinfo`.
 fn mounted<'a>(mountinfo: &'a str, path: &str) -> Option<&'a str> {
-    let at_path = mountinfo.lines().filter(|line| {
+    let mut at_path = mountinfo.lines().filter(|line| {
         let point = line.split(' ').nth(4).unwrap_or_default();
         point.replace("\\040", " ") == path
     });
-    at_path.last()?.split_once(" - ")?.1.split(' ').next()
+    at_path.next_back()?.split_once(" - ")?.1.split(' ').next()
 }
 
 #[cfg(test)]

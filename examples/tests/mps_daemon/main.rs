@@ -3,6 +3,12 @@
 //! This executable is that program as well, by the name that it is called under: the daemon has to start a program that
 //! outlives single calls, and no other package's executables are there when these tests are built.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "these are tests, without the usual harness"
+)]
+
 use std::{env, ffi::OsString, panic, path::Path, process::ExitCode};
 
 mod node;

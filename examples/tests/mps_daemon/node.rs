@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// More than anything needs on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// A simulated node with two H100, an MPS root, and a control program.
 pub(crate) struct Setup {

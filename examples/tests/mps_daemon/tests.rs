@@ -46,7 +46,7 @@ fn it_serves_what_is_shared_and_tidies_up() {
     setup.wait_until_ready();
     assert_eq!(setup.ask(GPU, "get_default_active_thread_percentage"), "25.0");
     let inventory = setup.inventory();
-    let limit = inventory.gpus[0].memory.unwrap().total_bytes / 4 >> 20;
+    let limit = (inventory.gpus[0].memory.unwrap().total_bytes / 4) >> 20;
     for gpu in 0..2 {
         let answer = setup.ask(GPU, &format!("get_default_device_pinned_mem_limit {gpu}"));
         assert_eq!(answer, format!("{limit}M"));

@@ -7,7 +7,7 @@ use gpu_plugin::{
     NodeConfig,
     gpu_kubelet::double::Kubelet,
     gpu_sharing::{
-        config::{Config, ConfigFile, Flags, Options, Reading},
+        config::{Config, ConfigFile, DeviceListStrategy, Flags, Options, Reading},
         mps::{Agreement, Root, SharedResource, plan},
     },
     names::GPU_RESOURCE,
@@ -128,7 +128,7 @@ async fn a_resource_that_waits_keeps_no_other() {
 async fn answers_are_the_recorded_ones_with_the_limits_besides() {
     let shared = Shared::new(2);
     let mut config = shared.config(FOUR);
-    config.config.plugin.device_list_strategy = vec![gpu_plugin::gpu_sharing::config::DeviceListStrategy::EnvVar];
+    config.config.plugin.device_list_strategy = vec![DeviceListStrategy::EnvVar];
     let node = gpu_plugin::Node::discover(&config).expect("a node");
     let resource = gpu_plugin::GpuResource::new(node.resources()[0].clone(), node.how().clone());
     let allocate = |ids: &[String]| gpu_plugin::Resource::allocate(&resource, ids);
