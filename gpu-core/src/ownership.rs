@@ -35,8 +35,12 @@ pub const FILE: &str = "var/run/nvidia-gpu-owners.json";
 /// listens there.
 pub const DRA_SOCKET: &str = "plugins/gpu.nvidia.com/dra.sock";
 
+/// The longest file that is read: room for some thousand GPUs.
+const LONGEST: u64 = 1 << 20;
+
 /// A program that may own GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Owner {
@@ -60,6 +64,7 @@ impl fmt::Display for Owner {
 
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Who.
@@ -70,6 +75,7 @@ pub struct Claim {
 
 /// All claims of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Owners {
     /// Version of the file: [`Owners::VERSION`].
@@ -212,7 +218,9 @@ impl OwnerFile {
     }
 
     fn existing(&self) -> Result<Option<Owners>, OwnershipError> {
-        let Some(text) = read(&self.path)? else { return Ok(None) };
+        let Some(text) = read(&self.path, LONGEST)? else {
+            return Ok(None);
+        };
         let malformed = |reason: String| OwnershipError::Malformed {
             path: self.path.clone(),
             reason,
