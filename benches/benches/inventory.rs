@@ -22,12 +22,12 @@ use gpu_sim::{Node, NodeSpec};
 
 /// Both sides in turn, so that what else the machine does meets both.
 const TURNS: usize = 15;
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 30;
 const IDLE: Duration = Duration::from_secs(30);
 
 fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let node = Node::create(&NodeSpec::new("h100"), &folder.path().join("node"))?;
+    let node = Node::create(&NodeSpec::new("h100"), folder.path().join("node"))?;
     for gpu in 0..node.gpus().len() {
         node.set_mig_mode(gpu, true)?;
         for _ in 0..7 {
@@ -78,7 +78,7 @@ fn compare_times(node: &Node, native: &Path) -> anyhow::Result<()> {
             .output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout)?;
-        let mut c: Vec<f64> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
+        let c: Vec<f64> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
         let mut rust = Vec::new();
         for _ in 0..ROUNDS {
             let started = Instant::now();
@@ -90,13 +90,13 @@ fn compare_times(node: &Node, native: &Path) -> anyhow::Result<()> {
                 inventory.problems
             );
         }
-        let (c, rust) = (median(&mut c), median(&mut rust));
+        let (c, rust) = (least(&c), least(&rust));
         ratios.push(rust / c);
         ours.push(rust);
         theirs.push(c);
     }
     println!(
-        "inventory: {:.2} ms, its calls from C: {:.2} ms, ratio {:.2} (bar: 1.3; medians of {TURNS} turns of {ROUNDS}; ratios {:.2} to {:.2})",
+        "inventory: {:.2} ms, its calls from C: {:.2} ms, ratio {:.2} (bar: 1.3; medians of {TURNS} turns, of each the least of {ROUNDS} rounds; ratios {:.2} to {:.2})",
         median(&mut ours) / 1e6,
         median(&mut theirs) / 1e6,
         median(&mut ratios),
@@ -104,6 +104,11 @@ fn compare_times(node: &Node, native: &Path) -> anyhow::Result<()> {
         ratios[ratios.len() - 1],
     );
     Ok(())
+}
+
+/// What the machine's other work has disturbed least.
+fn least(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// Sorts them.

@@ -44,7 +44,7 @@ const MOST_ENTRIES: usize = 1 << 16;
 ///
 /// An absolute link starts again at this folder and `..` stops at it, also while others rename and replace what is
 /// inside. The kernel does it (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6); where that call is missing or forbidden,
-/// [`Walk`] does it one component at a time. What is read is bounded: an image chooses what lies beneath its root.
+/// a walk does it one component at a time. What is read is bounded: an image chooses what lies beneath its root.
 #[derive(Debug)]
 pub struct Root {
     dir: OwnedFd,
@@ -73,7 +73,7 @@ impl Root {
     /// Opens what `path` leads to beneath this folder.
     ///
     /// The kernel gives up on a path with `..` (`EAGAIN`) if anything at all was renamed or mounted meanwhile. It is asked
-    /// again some times; then [`Walk`] goes there, which renames do not disturb: nobody can keep a path from being opened.
+    /// again some times; then a walk goes there one component at a time, which renames do not disturb: nobody can keep a path from being opened.
     ///
     /// # Errors
     /// What the operating system answers.
