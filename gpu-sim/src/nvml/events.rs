@@ -11,7 +11,8 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlReturn_t};
 
 use super::{
     abi::{Handle, Out, put},
-    code::{Answer, Code, number},
+    calls::called_by,
+    code::{Answer, Code},
     session::{Gpu, answer, on, values, within},
 };
 use crate::state::{Event, State};
@@ -151,12 +152,12 @@ fn wait(set: SetHandle, out: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> An
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait(set: SetHandle, data: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> nvmlReturn_t {
-    number(wait(set, data, timeout_ms))
+    called_by(|| wait(set, data, timeout_ms))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait_v2(set: SetHandle, data: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> nvmlReturn_t {
-    number(wait(set, data, timeout_ms))
+    called_by(|| wait(set, data, timeout_ms))
 }
 
 #[unsafe(no_mangle)]
