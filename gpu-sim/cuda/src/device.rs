@@ -55,13 +55,11 @@ impl Device {
 
     /// How many multiprocessors it has.
     pub(crate) fn multiprocessors(&self, nvml: &Nvml) -> Answer<u32> {
-        match self.mig {
-            Some(mig) => nvml.multiprocessors(mig),
-            None => {
-                let per_one = attribute::cores_per_multiprocessor(nvml.compute_capability(self.gpu)?);
-                Ok(nvml.cores(self.gpu)? / per_one)
-            }
+        if let Some(mig) = self.mig {
+            return nvml.multiprocessors(mig);
         }
+        let per_one = attribute::cores_per_multiprocessor(nvml.compute_capability(self.gpu)?);
+        Ok(nvml.cores(self.gpu)? / per_one)
     }
 
     /// Whether a context may be made on it: the mode allows it, and so do others.

@@ -3,6 +3,7 @@
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
+    mem::MaybeUninit,
     ptr,
 };
 
@@ -14,15 +15,14 @@ use crate::{
 };
 
 /// A place for a value, or null.
-type Out<'a, T> = Option<&'a mut T>;
+type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 fn number(answer: Answer) -> c_int {
     answer.map_or_else(|code| code.0, |()| 0)
 }
 
 fn put<T>(out: Out<'_, T>, value: Answer<T>) -> Answer {
-    let out = out.ok_or(Code::INVALID_VALUE)?;
-    *out = value?;
+    out.ok_or(Code::INVALID_VALUE)?.write(value?);
     Ok(())
 }
 
@@ -116,7 +116,7 @@ extern "C" fn cuDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: c_in
 extern "C" fn cuDevicePrimaryCtxRetain(context: Out<'_, *mut c_void>, device: c_int) -> c_int {
     number(within(|session| {
         let context = context.ok_or(Code::INVALID_VALUE)?;
-        *context = ptr::without_provenance_mut(session.retain_primary(device)?);
+        context.write(ptr::without_provenance_mut(session.retain_primary(device)?));
         Ok(())
     }))
 }
@@ -130,7 +130,7 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int {
 extern "C" fn cuCtxCreate_v2(context: Out<'_, *mut c_void>, _flags: c_uint, device: c_int) -> c_int {
     number(within(|session| {
         let context = context.ok_or(Code::INVALID_VALUE)?;
-        *context = ptr::without_provenance_mut(session.make_context(device)?);
+        context.write(ptr::without_provenance_mut(session.make_context(device)?));
         Ok(())
     }))
 }
@@ -184,7 +184,7 @@ fn error_text(code: c_int, out: Out<'_, *const c_char>, which: impl FnOnce(Texts
         return Code::INVALID_VALUE.0;
     };
     let found = code::texts(code).map(which);
-    *out = found.map_or(ptr::null(), CStr::as_ptr);
+    out.write(found.map_or(ptr::null(), CStr::as_ptr));
     number(found.map(|_| ()).ok_or(Code::INVALID_VALUE))
 }
 
@@ -216,9 +216,9 @@ extern "C" fn cuGetProcAddress_v2(
     // SAFETY: it is not null, and the caller says that it is a text ended by a zero.
     let name = unsafe { CStr::from_ptr(name) };
     let found = address(name.to_bytes(), version);
-    *function = found.unwrap_or(ptr::null_mut());
+    function.write(found.unwrap_or(ptr::null_mut()));
     if let Some(status) = status {
-        *status = if found.is_some() { FOUND } else { NOT_FOUND };
+        status.write(if found.is_some() { FOUND } else { NOT_FOUND });
     }
     number(found.map(|_| ()).ok_or(Code::NOT_FOUND))
 }

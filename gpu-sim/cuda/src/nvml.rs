@@ -200,7 +200,7 @@ fn length<T>(buffer: &[T]) -> c_uint {
 fn string(text: &[c_char]) -> String {
     let bytes: Vec<u8> = text
         .iter()
-        .map(|byte| byte.cast_unsigned())
+        .flat_map(|byte| byte.to_ne_bytes())
         .take_while(|byte| *byte != 0)
         .collect();
     String::from_utf8_lossy(&bytes).into_owned()

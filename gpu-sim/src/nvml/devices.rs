@@ -43,14 +43,14 @@ fn hand_out(session: &Session, gpu: Option<&Gpu>, absent: Code, device: Out<'_, 
     put(Some(device), gpu.handle.raw())
 }
 
-fn at_index(session: &Session, index: c_uint) -> Answer<Option<&Gpu>> {
-    Ok(session.gpus.iter().find(|gpu| gpu.index == index))
+fn at_index(session: &Session, index: c_uint) -> Option<&Gpu> {
+    session.gpus.iter().find(|gpu| gpu.index == index)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByIndex(index: c_uint, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
     found(
-        |session| at_index(session, index),
+        |session| Ok(at_index(session, index)),
         |session, gpu| hand_out(session, gpu, Code::INVALID_ARGUMENT, device),
     )
 }
@@ -58,7 +58,7 @@ extern "C" fn nvmlDeviceGetHandleByIndex(index: c_uint, device: Out<'_, nvmlDevi
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<'_, nvmlDevice_t>) -> nvmlReturn_t {
     found(
-        |session| at_index(session, index),
+        |session| Ok(at_index(session, index)),
         |session, gpu| hand_out(session, gpu, Code::INVALID_ARGUMENT, device),
     )
 }

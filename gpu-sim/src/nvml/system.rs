@@ -1,4 +1,8 @@
 //! Initialisation, and what holds for the whole node.
+#![expect(
+    clippy::redundant_closure,
+    reason = "the log names a function by the type of a closure in it"
+)]
 
 use std::ffi::{c_char, c_int, c_uint};
 

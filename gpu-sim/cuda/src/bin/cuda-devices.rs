@@ -42,9 +42,9 @@ struct Cuda(Library);
 /// Calls a function of CUDA's, and turns its code into `name: CUDA_ERROR_…`.
 macro_rules! call {
     ($cuda:expr, $name:ident: fn($($type:ty),*), $($argument:expr),*) => {{
+        let name = concat!(stringify!($name), "\0").as_bytes();
         // SAFETY: the type is that of the function in cuda.h.
-        let function: Result<Symbol<'_, unsafe extern "C" fn($($type),*) -> c_int>, _> =
-            unsafe { $cuda.0.get(concat!(stringify!($name), "\0").as_bytes()) };
+        let function = unsafe { $cuda.0.get::<unsafe extern "C" fn($($type),*) -> c_int>(name) };
         let function = function.map_err(|error| error.to_string())?;
         // SAFETY: each pointer points to a value, or to a buffer of the length given, that is there until the call returns.
         let code = unsafe { function($($argument),*) };
@@ -92,7 +92,7 @@ impl Cuda {
             let name: String = name
                 .iter()
                 .take_while(|byte| **byte != 0)
-                .map(|byte| char::from(byte.cast_unsigned()))
+                .map(|byte| char::from(byte.to_ne_bytes()[0]))
                 .collect();
             let mut uuid = [0_u8; 16];
             call!(self, cuDeviceGetUuid_v2: fn(*mut [u8; 16], c_int), &raw mut uuid, device)?;
