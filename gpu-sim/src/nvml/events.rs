@@ -11,6 +11,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlReturn_t};
 
 use super::{
     abi::{Handle, Out, put},
+    calls::called_by,
     code::{Answer, Code, number},
     session::{Gpu, Session, answer, on, values, within},
 };
@@ -163,12 +164,12 @@ fn wait(set: SetHandle, out: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> An
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait(set: SetHandle, data: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> nvmlReturn_t {
-    number(wait(set, data, timeout_ms))
+    called_by(|| wait(set, data, timeout_ms))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait_v2(set: SetHandle, data: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> nvmlReturn_t {
-    number(wait(set, data, timeout_ms))
+    called_by(|| wait(set, data, timeout_ms))
 }
 
 #[unsafe(no_mangle)]

@@ -104,12 +104,12 @@ pub(super) fn capability(minor: u32, mode: u32) -> String {
 }
 
 /// The minor number that stands for a GPU instance.
-pub(super) fn gpu_instance(gpu: u32, instance: u32) -> u32 {
+pub(crate) fn gpu_instance(gpu: u32, instance: u32) -> u32 {
     3 + (gpu * MIG_GPU_INSTANCES + instance) * (1 + MIG_COMPUTE_INSTANCES)
 }
 
 /// The minor number that stands for a compute instance.
-pub(super) fn compute_instance(gpu: u32, instance: u32, compute: u32) -> u32 {
+pub(crate) fn compute_instance(gpu: u32, instance: u32, compute: u32) -> u32 {
     gpu_instance(gpu, instance) + 1 + compute
 }
 
