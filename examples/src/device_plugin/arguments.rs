@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
@@ -87,7 +88,7 @@ pub(super) struct DevicePlugin {
 
     /// The file by which the programs of a node agree who offers which GPU; empty for none (an addition of this program)
     /// [default: /var/run/nvidia-gpu-owners.json beneath the host root]
-    #[arg(long, env = env::OWNERS_FILE, value_name = "PATH")]
+    #[arg(long, env = env::OWNERS_FILE, value_name = "PATH", value_parser = any_path)]
     owners_file: Option<PathBuf>,
 
     /// Give the GPUs up in that file when the program ends (an addition of this program)
@@ -243,6 +244,11 @@ impl FromStr for XidClasses {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         HealthPolicy::parse_classes(text).map(Self)
     }
+}
+
+/// Also an empty one.
+fn any_path(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(text.into())
 }
 
 fn parse_socket(text: &str) -> Result<PathBuf, &'static str> {
