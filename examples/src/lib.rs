@@ -37,6 +37,8 @@ pub mod feature_discovery;
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+mod health;
 #[cfg(any(
     feature = "device-plugin",
     feature = "feature-discovery",
@@ -47,6 +49,8 @@ mod logging;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
 #[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]

@@ -1,30 +1,36 @@
-//! `/healthz`, for a kubelet's probe.
+//! `/healthz` and the like, for a kubelet's probes.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::watch::Receiver,
     time::{sleep, timeout},
 };
 
 /// How long a client may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A request with a longer head is not waited for.
 const LONGEST_HEAD: usize = 8 << 10;
 
-/// Answers `/healthz` for ever: 200 and the state in words, as long as the program runs; its labels stay while it fails, so
-/// that being started anew would help nobody.
-pub(super) async fn serve(address: SocketAddr, state: Receiver<String>) -> anyhow::Result<()> {
+/// What is answered: whether all is well, and words about it.
+pub(crate) type Answer = Result<String, String>;
+
+/// Answers GET for ever: 200 or 503 with the words of `answer` for the path, 404 where it has none.
+pub(crate) async fn serve(
+    address: SocketAddr,
+    answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static,
+) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen at {address}"))?;
+    let answer = Arc::new(answer);
     tokio::spawn(async move {
         loop {
             match listener.accept().await {
-                Ok((stream, _)) => drop(tokio::spawn(timeout(PATIENCE, answer(stream, state.clone())))),
+                Ok((stream, _)) => drop(tokio::spawn(timeout(PATIENCE, reply(stream, Arc::clone(&answer))))),
                 // No descriptors left, or a client that is gone: the next may do better.
                 Err(error) => {
                     tracing::debug!("cannot take a connection at {address}: {error}");
@@ -36,17 +42,21 @@ pub(super) async fn serve(address: SocketAddr, state: Receiver<String>) -> anyho
     Ok(())
 }
 
-async fn answer(mut stream: TcpStream, state: Receiver<String>) -> io::Result<()> {
+async fn reply(mut stream: TcpStream, answer: Arc<impl Fn(&str) -> Option<Answer>>) -> io::Result<()> {
     let request = head(&mut stream).await?;
-    let (status, body) = match request.split(|b| *b == b' ').nth(1) {
-        Some(b"/healthz") => ("200 OK", format!("{}\n", *state.borrow())),
-        _ => ("404 Not Found", "there is only /healthz\n".to_owned()),
+    let path = request.split(|b| *b == b' ').nth(1).unwrap_or_default();
+    let (status, body) = match answer(&String::from_utf8_lossy(path)) {
+        Some(Ok(text)) => ("200 OK", text),
+        Some(Err(text)) => ("503 Service Unavailable", text),
+        None => ("404 Not Found", "there is nothing here".to_owned()),
     };
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n",
+        body.len() + 1
     );
-    stream.write_all(answer.as_bytes()).await?;
+    stream
+        .write_all(format!("{head}Connection: close\r\n\r\n{body}\n").as_bytes())
+        .await?;
     stream.shutdown().await
 }
 
