@@ -14,6 +14,8 @@
 ))]
 mod program;
 
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "gpuctl"))]
+mod config_file;
 #[cfg(feature = "container-runtime")]
 pub mod container_runtime;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
@@ -35,7 +37,7 @@ pub mod feature_discovery;
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(feature = "device-plugin")]
 mod health;
 #[cfg(any(
     feature = "device-plugin",
@@ -47,11 +49,11 @@ mod logging;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(feature = "device-plugin")]
 mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(feature = "device-plugin")]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
 mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;

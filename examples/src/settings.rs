@@ -1,12 +1,12 @@
 //! What the vendor's configuration file, the environment and the flags mean together.
 
-use std::{env, fs, path::PathBuf};
+use std::{env, path::PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use gpu_sharing::config::{Config, ConfigFile, Flags, Options, Program, Reading};
 
-use crate::vendor;
+use crate::{config_file, program::BadUsage, vendor};
 
 /// Where the configuration file is, and how it is read: the same arguments for every program that reads it.
 #[derive(Debug, Clone, Args)]
@@ -42,7 +42,7 @@ impl ConfigArguments {
         let environment = env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        let environment = Flags::from_environment(program, &environment)?;
+        let environment = Flags::from_environment(program, &environment).map_err(BadUsage::new)?;
         let text = self.text(program)?;
         let reading = if self.lenient_config {
             Reading::Lenient
@@ -66,9 +66,7 @@ impl ConfigArguments {
         if path.as_os_str().is_empty() {
             return Ok(None);
         }
-        let text = fs::read_to_string(&path);
-        text.map(Some)
-            .with_context(|| format!("cannot read the configuration file `{}`", path.display()))
+        config_file::read(&path).map(Some)
     }
 
     /// The configuration file; an empty path is none.
