@@ -14,7 +14,7 @@
 ))]
 mod program;
 
-#[cfg(any(feature = "feature-discovery", feature = "gpuctl"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "gpuctl"))]
 mod config_file;
 #[cfg(feature = "container-runtime")]
 pub mod container_runtime;
@@ -37,7 +37,7 @@ pub mod feature_discovery;
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(feature = "device-plugin")]
 mod health;
 #[cfg(any(
     feature = "device-plugin",
@@ -49,7 +49,7 @@ mod logging;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(feature = "device-plugin")]
 mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;

@@ -30,6 +30,7 @@ use crate::{
     driver_files::driver_files,
     logging::Logging,
     names::{self, device_plugin as env},
+    program::BadUsage,
     settings::{ConfigArguments, Settings},
     vendor,
 };
@@ -269,7 +270,7 @@ impl DevicePlugin {
         let settings = self.file.settings(PROGRAM, self.vendor.flags())?;
         let config = &settings.config;
         if config.device_discovery_strategy == DiscoveryStrategy::Tegra {
-            bail!("--device-discovery-strategy=`tegra` is not supported");
+            bail!(BadUsage::new("--device-discovery-strategy=`tegra` is not supported"));
         }
         if let Sharing::Mps(_) = config.sharing {
             bail!("`sharing.mps` in the configuration file is not supported");
