@@ -168,7 +168,7 @@ fn metrics_of(status: &Status) -> Vec<Metric> {
 struct ConfigFile {
     in_force: Settings,
     /// The text that was refused, so that it is refused once.
-    refused: Option<Option<String>>,
+    refused: Option<String>,
 }
 
 impl ConfigFile {
@@ -193,7 +193,7 @@ impl ConfigFile {
         let Ok(text) = plugin.config_text() else {
             return false; // a ConfigMap that is being replaced
         };
-        text != self.in_force.text && self.refused.as_ref() != Some(&text)
+        text != self.in_force.text && text != self.refused
     }
 
     /// Takes the file over, or keeps what is in force and says why.
@@ -216,7 +216,7 @@ impl ConfigFile {
             }
             Err(error) => {
                 tracing::error!("the configuration in force stays: {}", program::chain(&error));
-                self.refused = plugin.config_text().ok();
+                self.refused = plugin.config_text().ok().flatten();
             }
         }
     }

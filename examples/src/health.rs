@@ -1,16 +1,21 @@
 //! `/healthz` and the like, for a kubelet's probes.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// The path of metrics.
 pub(crate) const METRICS: &str = "/metrics";
+/// How long a client may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A request with a longer head is not waited for.
+const LONGEST_HEAD: usize = 8 << 10;
 
 /// What is answered: whether all is well, and words about it.
 pub(crate) type Answer = Result<String, String>;
@@ -27,23 +32,22 @@ pub(crate) async fn serve(
     let answer = Arc::new(answer);
     tokio::spawn(async move {
         loop {
-            let Ok((stream, _)) = listener.accept().await else {
-                // Out of descriptors: that passes, and probes come again.
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                continue;
-            };
-            let answer = Arc::clone(&answer);
-            // A client that says nothing is not waited for.
-            tokio::spawn(timeout(Duration::from_secs(5), reply(stream, answer)));
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(timeout(PATIENCE, reply(stream, Arc::clone(&answer))))),
+                // No descriptors left, or a client that is gone: the next may do better.
+                Err(error) => {
+                    tracing::debug!("cannot take a connection at {address}: {error}");
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
         }
     });
     Ok(())
 }
 
-async fn reply(mut stream: TcpStream, answer: Arc<impl Fn(&str) -> Option<Answer>>) -> std::io::Result<()> {
-    let mut request = [0; 1024];
-    let length = stream.read(&mut request).await?;
-    let path = request[..length].split(|b| *b == b' ').nth(1).unwrap_or_default();
+async fn reply(mut stream: TcpStream, answer: Arc<impl Fn(&str) -> Option<Answer>>) -> io::Result<()> {
+    let request = head(&mut stream).await?;
+    let path = request.split(|b| *b == b' ').nth(1).unwrap_or_default();
     let path = String::from_utf8_lossy(path);
     let content_type = match path.as_ref() {
         METRICS => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -62,4 +66,17 @@ async fn reply(mut stream: TcpStream, answer: Arc<impl Fn(&str) -> Option<Answer
         .write_all(format!("{head}Connection: close\r\n\r\n{body}\n").as_bytes())
         .await?;
     stream.shutdown().await
+}
+
+/// What a client says up to the blank line. All of it, because a connection that is closed with some left is torn down.
+async fn head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    while head.len() < LONGEST_HEAD && !head.ends_with(b"\r\n\r\n") {
+        let mut part = [0; 1024];
+        match stream.read(&mut part).await? {
+            0 => break,
+            length => head.extend_from_slice(&part[..length]),
+        }
+    }
+    Ok(head)
 }

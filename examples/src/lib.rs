@@ -16,8 +16,15 @@
 ))]
 mod program;
 
-#[cfg(any(feature = "config-manager", feature = "feature-discovery", feature = "node-events"))]
+#[cfg(any(feature = "config-manager", feature = "node-events"))]
 mod cluster;
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "gpuctl",
+    feature = "mps-daemon"
+))]
+mod config_file;
 #[cfg(feature = "config-manager")]
 pub mod config_manager;
 #[cfg(feature = "container-runtime")]
@@ -43,7 +50,7 @@ pub mod feature_discovery;
 pub mod gpuctl;
 #[cfg(feature = "gpuctl")]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
 mod health;
 #[cfg(any(
     feature = "config-manager",
@@ -61,11 +68,11 @@ pub mod mps_daemon;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
 mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;

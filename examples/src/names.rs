@@ -12,8 +12,17 @@ pub const LOG_FORMAT: &str = "GPU_LOG_FORMAT";
 /// The folder that CDI files are written to.
 pub const CDI_DIR: &str = "GPU_CDI_DIR";
 
-/// Where probes and metrics are answered.
+/// Where `/healthz` and the like, and `/metrics`, are answered.
 pub const LISTEN: &str = "GPU_LISTEN";
+
+/// Whether unknown keys of the configuration file are passed over.
+pub const LENIENT_CONFIG: &str = "GPU_LENIENT_CONFIG";
+
+/// Whether the configuration file may name resources.
+pub const RESOURCE_NAMING: &str = "GPU_RESOURCE_NAMING";
+
+/// The configuration file; a variable of the vendor's programs.
+pub const CONFIG_FILE: &str = "CONFIG_FILE";
 
 /// The root of the driver's files on the host; the vendor's programs read it too, as all that follow.
 pub const DRIVER_ROOT: &str = "NVIDIA_DRIVER_ROOT";
@@ -39,8 +48,37 @@ pub mod device_plugin {
     pub const OWNERS_FILE: &str = "GPU_OWNERS_FILE";
     /// Whether GPUs are given up at the end.
     pub const RELEASE_ON_EXIT: &str = "GPU_RELEASE_ON_EXIT";
-    /// Where probes are answered.
-    pub const LISTEN: &str = "GPU_LISTEN";
+}
+
+/// What `gpu-feature-discovery`, and `gpuctl labels` of it, read beyond the settings of the configuration file, whose
+/// variables are `gpu_sharing::config`'s.
+pub mod feature_discovery {
+    /// The configuration file; before [`CONFIG_FILE`](super::CONFIG_FILE). A variable of the vendor's program, as all before [`NODE_LABELS`].
+    pub const GFD_CONFIG_FILE: &str = "GFD_CONFIG_FILE";
+    /// How MIG devices are labelled.
+    pub const MIG_STRATEGY: &str = "MIG_STRATEGY";
+    /// The file that says where the API server is.
+    pub const KUBECONFIG: &str = "KUBECONFIG";
+    /// How many requests a second the API server gets.
+    pub const KUBE_API_QPS: &str = "KUBE_API_QPS";
+    /// How many at once.
+    pub const KUBE_API_BURST: &str = "KUBE_API_BURST";
+    /// The namespace of the `NodeFeature` object.
+    pub const NAMESPACE: &str = "NAMESPACE";
+    /// The name of the node.
+    pub const NODE_NAME: &str = "NODE_NAME";
+    /// The name of the program's pod.
+    pub const POD_NAME: &str = "POD_NAME";
+    /// Whether the node itself is labelled.
+    pub const NODE_LABELS: &str = "GPU_NODE_LABELS";
+    /// Whether it also gets the labels of PCI devices.
+    pub const PCI_LABELS: &str = "GPU_PCI_LABELS";
+    /// Whether every model has labels.
+    pub const PER_MODEL_LABELS: &str = "GPU_PER_MODEL_LABELS";
+    /// With what the `NodeFeature` object ends.
+    pub const NODE_FEATURE_OWNER: &str = "GPU_NODE_FEATURE_OWNER";
+    /// Whether labels are taken back at the end.
+    pub const REMOVE_ON_EXIT: &str = "GPU_REMOVE_ON_EXIT";
 }
 
 /// What `gpu-mps-daemon` reads besides the vendor's settings; all of it additions of ours.

@@ -1,12 +1,12 @@
 //! What the vendor's configuration file, the environment and the flags mean together.
 
-use std::{env, fs, path::PathBuf};
+use std::{env, path::PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use gpu_sharing::config::{Config, ConfigFile, Flags, Options, Program, Reading};
 
-use crate::vendor;
+use crate::{config_file, names, program::BadUsage, vendor};
 
 /// Where the configuration file is, and how it is read: the same arguments for every program that reads it.
 #[derive(Debug, Clone, Args)]
@@ -16,12 +16,12 @@ pub(crate) struct ConfigArguments {
     config_file: Option<String>,
 
     /// Pass over keys of the configuration file that nothing reads, with a warning (an addition of this program)
-    #[arg(long, env = "GPU_LENIENT_CONFIG", value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
+    #[arg(long, env = names::LENIENT_CONFIG, value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     lenient_config: bool,
 
     /// Honour `resources`, `rename` and `devices` in the configuration file (an addition of this program)
-    #[arg(long, env = "GPU_RESOURCE_NAMING", value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
+    #[arg(long, env = names::RESOURCE_NAMING, value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     resource_naming: bool,
 }
@@ -42,7 +42,7 @@ impl ConfigArguments {
         let environment = env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        let environment = Flags::from_environment(program, &environment)?;
+        let environment = Flags::from_environment(program, &environment).map_err(BadUsage::new)?;
         let text = self.text(program)?;
         let reading = if self.lenient_config {
             Reading::Lenient
@@ -66,16 +66,17 @@ impl ConfigArguments {
         if path.as_os_str().is_empty() {
             return Ok(None);
         }
-        let text = fs::read_to_string(&path);
-        text.map(Some)
-            .with_context(|| format!("cannot read the configuration file `{}`", path.display()))
+        config_file::read(&path).map(Some)
     }
 
     /// The configuration file; an empty path is none.
     fn path(&self, program: Program) -> PathBuf {
         let variable = || match program {
-            Program::FeatureDiscovery => vendor::env_or("GFD_CONFIG_FILE", &vendor::env("CONFIG_FILE")),
-            _ => vendor::env("CONFIG_FILE"),
+            Program::FeatureDiscovery => vendor::env_or(
+                names::feature_discovery::GFD_CONFIG_FILE,
+                &vendor::env(names::CONFIG_FILE),
+            ),
+            _ => vendor::env(names::CONFIG_FILE),
         };
         self.config_file.clone().unwrap_or_else(variable).into()
     }

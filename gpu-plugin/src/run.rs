@@ -50,12 +50,12 @@ pub async fn run(
 ) -> Result<()> {
     let mut stop = pin!(stop);
     let mut config = Settings(config);
-    let node = tokio::select! {
+    let (node, in_force) = tokio::select! {
         () = &mut stop => return Ok(()),
         node = discover_when_possible(&mut config, reload, status) => node?,
     };
     let (events, happened) = mpsc::unbounded_channel();
-    let mut supervisor = Supervisor::new(node, config.current(), sockets, events)?;
+    let mut supervisor = Supervisor::new(node, in_force, sockets, events)?;
     let result = tokio::select! {
         () = &mut stop => Ok(()),
         error = supervisor.follow(happened, &mut config, reload, status) => Err(error),
@@ -83,10 +83,11 @@ async fn discover_when_possible(
     settings: &mut Settings,
     reload: &Notify,
     status: &watch::Sender<Status>,
-) -> Result<Node> {
+) -> Result<(Node, NodeConfig)> {
     let mut said = None;
     loop {
-        let config = settings.current();
+        let in_force = settings.current();
+        let config = in_force.clone();
         let found = off_the_runtime(move || match Node::discover(&config) {
             // Ended here, off the runtime, as it was made.
             Ok(node) if node.is_empty() => Ok(Err(no_gpu(&node))),
@@ -95,7 +96,7 @@ async fn discover_when_possible(
             Err(error) => Ok(Err(chain(&error))),
         });
         match found.await? {
-            Ok(node) => return Ok(node),
+            Ok(node) => return Ok((node, in_force)),
             Err(reason) if said.as_ref() == Some(&reason) => {}
             Err(reason) => {
                 tracing::warn!("{reason}; looking again every {} s", LOOK_AGAIN.as_secs());

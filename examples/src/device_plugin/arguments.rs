@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
@@ -29,6 +30,7 @@ use crate::{
     driver_files::driver_files,
     logging::Logging,
     names::{self, device_plugin as env},
+    program::BadUsage,
     settings::{ConfigArguments, Settings},
     vendor,
 };
@@ -87,7 +89,7 @@ pub(super) struct DevicePlugin {
 
     /// The file by which the programs of a node agree who offers which GPU; empty for none (an addition of this program)
     /// [default: /var/run/nvidia-gpu-owners.json beneath the host root]
-    #[arg(long, env = env::OWNERS_FILE, value_name = "PATH")]
+    #[arg(long, env = env::OWNERS_FILE, value_name = "PATH", value_parser = any_path)]
     owners_file: Option<PathBuf>,
 
     /// Give the GPUs up in that file when the program ends (an addition of this program)
@@ -96,7 +98,7 @@ pub(super) struct DevicePlugin {
     pub(super) release_on_exit: bool,
 
     /// Answer /healthz, /readyz and /metrics at this address (an addition of this program)
-    #[arg(long, env = env::LISTEN, value_name = "ADDRESS:PORT")]
+    #[arg(long, env = names::LISTEN, value_name = "ADDRESS:PORT")]
     pub(super) listen: Option<SocketAddr>,
 
     /// Where CDI files are written (an addition of this program)
@@ -267,6 +269,11 @@ impl FromStr for XidClasses {
     }
 }
 
+/// Also an empty one.
+fn any_path(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(text.into())
+}
+
 fn parse_socket(text: &str) -> Result<PathBuf, &'static str> {
     match text {
         "" => Err("a plugin that never registers is not supported"),
@@ -285,7 +292,7 @@ impl DevicePlugin {
         let settings = self.file.settings(PROGRAM, self.vendor.flags())?;
         let config = &settings.config;
         if config.device_discovery_strategy == DiscoveryStrategy::Tegra {
-            bail!("--device-discovery-strategy=`tegra` is not supported");
+            bail!(BadUsage::new("--device-discovery-strategy=`tegra` is not supported"));
         }
         Ok(settings)
     }

@@ -13,9 +13,12 @@ mod boards;
 mod broken;
 mod compute_mode;
 mod control;
+mod defects;
+mod garbage;
 mod health;
 mod mig;
 mod reading;
+mod shim;
 mod usage;
 mod watcher;
 

@@ -35,12 +35,15 @@ struct Case {
     config: Option<String>,
     /// GPUs in MIG mode, and their GPU instances: NVML's constant of the profile, and the start.
     #[serde(default)]
-    mig: Vec<(Vec<usize>, Vec<(u32, u32)>)>,
+    mig: Vec<Divided>,
     resources: Vec<Recorded>,
     /// The CDI files with their kinds and devices.
     #[serde(default)]
     cdi: BTreeMap<String, (String, Vec<String>)>,
 }
+
+#[derive(Debug, Deserialize)]
+struct Divided(Vec<usize>, Vec<(u32, u32)>);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,7 +120,7 @@ fn simulated(case: &Case, seed: u64, permute: bool) -> Place {
         spec = spec.gpus(gpus);
     }
     let place = Place::with(&spec);
-    for (gpus, instances) in &case.mig {
+    for Divided(gpus, instances) in &case.mig {
         for gpu in gpus {
             place.node.set_mig_mode(*gpu, true).expect("the board has MIG");
             // The driver has names for its profiles' constants.
