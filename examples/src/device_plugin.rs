@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use gpu_plugin::{NodeConfig, Sockets, Status, gpu_core::ownership::Owner};
+use gpu_plugin::{NodeConfig, ResourceStatus, Sockets, Status, gpu_core::ownership::Owner};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
@@ -18,7 +18,8 @@ use tokio::{
 use self::arguments::DevicePlugin;
 use crate::{
     health,
-    names::device_plugin as env,
+    metrics::{self, Kind, Metric},
+    names::{self, device_plugin as env},
     program,
     settings::Settings,
     stop::{self, StopSignals},
@@ -33,7 +34,14 @@ const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE];
 const CONFIG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs `gpu-device-plugin` with these arguments, the program's name first.
+///
+/// `config-manager` as the first of them runs that program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    #[cfg(feature = "config-manager")]
+    if arguments.get(1).is_some_and(|argument| argument == "config-manager") {
+        return crate::config_manager::main(arguments.into_iter().skip(1));
+    }
     let plugin: DevicePlugin = program::parse_with(arguments::command(), MEANT_EMPTY, arguments);
     program::run(|| {
         plugin.logging.start()?;
@@ -70,6 +78,11 @@ async fn serve(plugin: &DevicePlugin, settings: Settings, config: NodeConfig) ->
     let owners = config.owners.clone();
     let (configs, reload) = (watch::Sender::new(config), Notify::new());
     let status = watch::Sender::new(Status::default());
+    #[cfg(feature = "node-events")]
+    if let Some(node) = plugin.cluster.node_name.clone() {
+        let kubeconfig = plugin.cluster.kubeconfig.as_deref();
+        crate::events::start(node, kubeconfig, status.subscribe()).await;
+    }
     if let Some(address) = plugin.listen {
         health::serve(address, probes(status.subscribe())).await?;
     }
@@ -110,8 +123,45 @@ fn probes(status: watch::Receiver<Status>) -> impl Fn(&str) -> Option<health::An
     move |path| match path {
         "/healthz" => Some(Ok("ok".to_owned())),
         "/readyz" => Some(status.borrow().ready().map(|()| "ok".to_owned())),
+        health::METRICS => Some(Ok(metrics::text(metrics_of(&status.borrow())))),
         _ => None,
     }
+}
+
+fn metrics_of(status: &Status) -> Vec<Metric> {
+    let resources = &status.resources;
+    let health = |resource: &ResourceStatus| {
+        let count = |health: &str, count: usize| {
+            let labels = vec![("resource", resource.name.to_string()), ("health", health.to_owned())];
+            (labels, count as u64)
+        };
+        let unhealthy = resource.devices.saturating_sub(resource.healthy);
+        [count("healthy", resource.healthy), count("unhealthy", unhealthy)]
+    };
+    let registered = |resource: &ResourceStatus| {
+        let labels = vec![("resource", resource.name.to_string())];
+        (labels, u64::from(resource.registered))
+    };
+    vec![
+        Metric {
+            name: names::metrics::PLUGIN_DEVICES,
+            help: "Devices that the kubelet is told, replicas counted",
+            kind: Kind::Gauge,
+            samples: resources.iter().flat_map(health).collect(),
+        },
+        Metric {
+            name: names::metrics::PLUGIN_REGISTERED,
+            help: "Whether the kubelet has registered a resource and listens",
+            kind: Kind::Gauge,
+            samples: resources.iter().map(registered).collect(),
+        },
+        Metric {
+            name: names::metrics::PLUGIN_PROBLEMS,
+            help: "How many things are amiss on the node; the log names them",
+            kind: Kind::Gauge,
+            samples: vec![(Vec::new(), status.problems.len() as u64)],
+        },
+    ]
 }
 
 /// The configuration file as it is in force, and as it was refused.

@@ -9,6 +9,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+/// The path of metrics.
+pub(crate) const METRICS: &str = "/metrics";
+
 /// How long a client may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -18,7 +21,8 @@ const LONGEST_HEAD: usize = 8 << 10;
 /// What is answered: whether all is well, and words about it.
 pub(crate) type Answer = Result<String, String>;
 
-/// Answers GET for ever: 200 or 503 with the words of `answer` for the path, 404 where it has none.
+/// Answers GET for ever: 200 or 503 with the words of `answer` for the path, 404 where it has none. What it has for
+/// [`METRICS`] is of the form that Prometheus reads.
 pub(crate) async fn serve(
     address: SocketAddr,
     answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static,
@@ -45,13 +49,18 @@ pub(crate) async fn serve(
 async fn reply(mut stream: TcpStream, answer: Arc<impl Fn(&str) -> Option<Answer>>) -> io::Result<()> {
     let request = head(&mut stream).await?;
     let path = request.split(|b| *b == b' ').nth(1).unwrap_or_default();
-    let (status, body) = match answer(&String::from_utf8_lossy(path)) {
+    let path = String::from_utf8_lossy(path);
+    let content_type = match path.as_ref() {
+        METRICS => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        _ => "text/plain",
+    };
+    let (status, body) = match answer(&path) {
         Some(Ok(text)) => ("200 OK", text),
         Some(Err(text)) => ("503 Service Unavailable", text),
         None => ("404 Not Found", "there is nothing here".to_owned()),
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n",
         body.len() + 1
     );
     stream

@@ -12,7 +12,7 @@ pub const LOG_FORMAT: &str = "GPU_LOG_FORMAT";
 /// The folder that CDI files are written to.
 pub const CDI_DIR: &str = "GPU_CDI_DIR";
 
-/// Where `/healthz` and the like are answered.
+/// Where probes and metrics are answered.
 pub const LISTEN: &str = "GPU_LISTEN";
 
 /// Whether unknown keys of the configuration file are passed over.
@@ -53,7 +53,8 @@ pub mod device_plugin {
 /// What `gpu-feature-discovery`, and `gpuctl labels` of it, read beyond the settings of the configuration file, whose
 /// variables are `gpu_sharing::config`'s.
 pub mod feature_discovery {
-    /// The configuration file; before [`CONFIG_FILE`](super::CONFIG_FILE). A variable of the vendor's program, as all before [`NODE_LABELS`].
+    /// The configuration file, before [`CONFIG_FILE`](super::CONFIG_FILE); a variable of the vendor's program, as all before
+    /// [`NODE_LABELS`].
     pub const GFD_CONFIG_FILE: &str = "GFD_CONFIG_FILE";
     /// How MIG devices are labelled.
     pub const MIG_STRATEGY: &str = "MIG_STRATEGY";
@@ -79,4 +80,28 @@ pub mod feature_discovery {
     pub const NODE_FEATURE_OWNER: &str = "GPU_NODE_FEATURE_OWNER";
     /// Whether labels are taken back at the end.
     pub const REMOVE_ON_EXIT: &str = "GPU_REMOVE_ON_EXIT";
+}
+
+/// What `gpu-mps-daemon` reads besides the vendor's settings; all of it additions of ours.
+pub mod mps_daemon {
+    /// Where daemons, device plugin and clients meet; the device plugin reads it too.
+    pub const ROOT: &str = "GPU_MPS_DIR";
+    /// What the compute mode of shared GPUs is to be.
+    pub const COMPUTE_MODE: &str = "GPU_MPS_COMPUTE_MODE";
+    /// The control program of MPS.
+    pub const CONTROL: &str = "GPU_MPS_CONTROL";
+}
+
+/// Metrics, for Prometheus.
+pub mod metrics {
+    /// Whether the MPS daemon of a `resource` serves, 1 or 0.
+    pub const MPS_SERVES: &str = "gpu_mps_daemon_serves";
+    /// How often the MPS daemon of a `resource` failed and was started again.
+    pub const MPS_FAILURES: &str = "gpu_mps_daemon_failures";
+    /// Devices that the kubelet is told, replicas counted, by `resource` and `health`.
+    pub const PLUGIN_DEVICES: &str = "gpu_device_plugin_devices";
+    /// Whether the kubelet has registered a `resource` and listens, 1 or 0.
+    pub const PLUGIN_REGISTERED: &str = "gpu_device_plugin_registered";
+    /// How many things are amiss on the node; the log names them.
+    pub const PLUGIN_PROBLEMS: &str = "gpu_device_plugin_problems";
 }

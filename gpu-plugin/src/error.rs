@@ -33,6 +33,10 @@ pub enum Error {
     #[cfg(feature = "gpu")]
     #[error(transparent)]
     Offer(#[from] crate::OfferError),
+    /// GPUs cannot be shared by MPS as they are configured.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Mps(#[from] gpu_sharing::mps::Error),
     /// An IMEX channel that is required is not there: make its node, or do not require it.
     #[cfg(feature = "gpu")]
     #[error("requested IMEX channel channel{channel} does not exist")]
@@ -55,7 +59,7 @@ impl Error {
             ),
             // The layout, the device node and the configuration may change, and are looked at again when they do.
             #[cfg(feature = "gpu")]
-            Self::Offer(_) | Self::ImexChannel { .. } => true,
+            Self::Offer(_) | Self::Mps(_) | Self::ImexChannel { .. } => true,
             #[cfg(feature = "gpu")]
             Self::DriverReplaced(_) => false,
             Self::Socket { .. } => false,

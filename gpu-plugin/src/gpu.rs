@@ -11,7 +11,7 @@ use gpu_sharing::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::{Affinity, Answers, Device, OfferedDevice, Resource, ResourceSet, prefer};
+use crate::{Affinity, Answers, Device, Mps, OfferedDevice, Resource, ResourceSet, prefer};
 
 /// The GPUs or MIG devices of one name as a [`Resource`].
 ///
@@ -39,6 +39,8 @@ struct Content {
 pub struct How {
     /// What containers are told.
     pub answers: Arc<Answers>,
+    /// What they get of GPUs that are shared by MPS; `None` where none are.
+    pub mps: Option<Arc<Mps>>,
     /// Which GPUs go well together.
     pub affinity: Arc<Affinity>,
     /// How replicas lie on GPUs.
@@ -195,7 +197,11 @@ impl Resource for GpuResource {
             return Err(self.invalid(&reason));
         }
         let nonce = || Uuid::new_v4().to_string();
-        Ok(content.how.answers.answer(&devices, nonce))
+        let mut answer = content.how.answers.answer(&devices, nonce);
+        if let Some(mps) = &content.how.mps {
+            mps.add(&mut answer, &self.name, &devices);
+        }
+        Ok(answer)
     }
 
     /// GPUs that reach each other best, or replicas as the policy has them; nothing where there are too few.

@@ -53,6 +53,8 @@ mod gpu;
 #[cfg(feature = "gpu")]
 mod health;
 #[cfg(feature = "gpu")]
+mod mps;
+#[cfg(feature = "gpu")]
 mod node;
 #[cfg(feature = "gpu")]
 mod offer;
@@ -73,13 +75,14 @@ pub use crate::{
     allocate::{Answers, NodePaths},
     gpu::{GpuResource, How},
     health::{Finding, Health, HealthChange, HealthPolicy, HealthStates, ParseXidClassError, Part, XidClass, examine},
+    mps::Mps,
     node::{Node, NodeConfig},
     offer::{
         GpuChoice, GpuRef, Instance, Offer, OfferError, OfferedDevice, ParseGpuRefError, Remark, ResourceSet, offer,
     },
     prefer::choose,
     run::run,
-    status::{ResourceStatus, Status},
+    status::{Ailment, ResourceStatus, Status},
 };
 pub use crate::{
     error::{Error, Result},

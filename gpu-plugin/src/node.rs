@@ -8,7 +8,9 @@ use gpu_core::{
 };
 use gpu_sharing::config::Config;
 
-use crate::{Affinity, GpuChoice, HealthPolicy, How, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer};
+use crate::{
+    Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer,
+};
 
 mod answers;
 mod cdi;
@@ -37,6 +39,8 @@ pub struct NodeConfig {
     pub additional_gids: bool,
     /// Whether CDI files mount the sockets of the driver's daemons. Default: yes.
     pub ipc_sockets: bool,
+    /// Where the MPS root is seen from here. Default: `/mps`.
+    pub mps_root: PathBuf,
     /// Where the programs of the node agree who may offer which GPU. Default: nowhere.
     pub owners: Option<OwnerFile>,
 }
@@ -54,6 +58,7 @@ impl Default for NodeConfig {
             disabled_hooks: BTreeSet::new(),
             additional_gids: true,
             ipc_sockets: true,
+            mps_root: PathBuf::from(gpu_sharing::mps::names::CONTAINER_ROOT),
             owners: None,
         }
     }
@@ -95,8 +100,16 @@ impl Node {
             retain(&mut resources, |device| !refused.contains(&device.gpu));
         }
         let answers = answers::prepare(&inventory, config, &mut resources, &mut remarks)?;
+        let mps = Mps::of(
+            &inventory,
+            &config.config,
+            &resources,
+            config.mps_root.clone(),
+            &mut remarks,
+        )?;
         let how = How {
             answers: Arc::new(answers),
+            mps: mps.map(Arc::new),
             affinity: Arc::new(Affinity::of(&inventory)),
             policy: config.config.plugin.shared_devices_allocation_policy,
         };

@@ -10,13 +10,14 @@ use tokio::{
     time::{self, Instant},
 };
 
-use self::fleet::Fleet;
+use self::{fleet::Fleet, gate::Gate};
 use crate::{
     Error, Finding, Health, HealthChange, HealthStates, Node, NodeConfig, Result, Sockets, Status, error::chain,
-    examine,
+    examine, status::Ailments,
 };
 
 mod fleet;
+mod gate;
 
 /// Between looks at a node that has no driver or no GPU yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -117,6 +118,9 @@ struct Supervisor {
     config: NodeConfig,
     fleet: Fleet,
     health: HealthStates,
+    gate: Gate,
+    /// What is told of health.
+    ailments: Ailments,
     /// What health counts its times from.
     started: Instant,
     events: mpsc::UnboundedSender<NodeEvent>,
@@ -140,6 +144,8 @@ impl Supervisor {
         let watcher = watch_node(&node, &config, events.clone())?;
         Ok(Self {
             health: HealthStates::new(config.health.clone()),
+            gate: Gate::default(),
+            ailments: Ailments::default(),
             node,
             config,
             fleet: Fleet::new(sockets.clone()),
@@ -169,7 +175,10 @@ impl Supervisor {
         let mut registrations = self.fleet.registrations();
         loop {
             status.send_if_modified(|status| {
-                let now = self.fleet.status(&self.said);
+                let now = Status {
+                    ailments: self.ailments.told(&self.health),
+                    ..self.fleet.status(self.gate.reason(), &self.said)
+                };
                 let changed = *status != now;
                 *status = now;
                 changed
@@ -184,6 +193,11 @@ impl Supervisor {
                     }
                 }
                 () = until(look) => self.look().await,
+                () = until(self.gate.next_look()) => {
+                    if self.gate.look() {
+                        self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
+                    }
+                }
                 () = until(self.retry) => {
                     if let Err(replaced) = self.discover().await {
                         return replaced;
@@ -221,7 +235,9 @@ impl Supervisor {
         self.said = problems;
         let gpus = self.node.inventory();
         self.health.retain(|gpu| gpus.gpu(gpu).is_some());
-        self.fleet.offer(self.node.resources(), self.node.how(), &self.health);
+        self.gate.watch(self.node.how().mps.clone());
+        self.fleet
+            .offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
     }
 
     /// Takes an event into account. An error where going on takes another process.
@@ -262,13 +278,14 @@ impl Supervisor {
 
     fn health_changed(&mut self, changes: impl IntoIterator<Item = HealthChange>) {
         for change in changes {
+            self.ailments.note(&change);
             match change.to {
                 Health::Unhealthy => tracing::error!("{change}"),
                 Health::Suspect => tracing::warn!("{change}"),
                 Health::Healthy => tracing::info!("{change}"),
             }
         }
-        self.fleet.set_health(&self.health);
+        self.fleet.set_health(&self.gate, &self.health);
     }
 
     async fn node_changed(&mut self, changes: &[Change], inventory: &Inventory) {

@@ -1,14 +1,54 @@
+use std::collections::BTreeMap;
+
 use gpu_sharing::config::ResourceName;
+
+use crate::{Health, HealthChange, HealthStates, Part};
 
 /// What a plugin offers at a moment, for probes and metrics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Why nothing is offered yet; `None` once the node is served.
+    /// Why something is not offered yet; `None` once the node is served.
     pub waiting: Option<String>,
     /// The resources that are served, by name.
     pub resources: Vec<ResourceStatus>,
+    /// The GPUs, or parts of them, that are not healthy.
+    pub ailments: Vec<Ailment>,
     /// What is amiss, in words.
     pub problems: Vec<String>,
+}
+
+/// A GPU, or a part of it, that is not healthy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ailment {
+    /// Which.
+    pub part: Part,
+    /// How it is.
+    pub health: Health,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Why parts of the node are not healthy, as was said when they became so.
+#[derive(Debug, Default)]
+pub(crate) struct Ailments(BTreeMap<Part, String>);
+
+impl Ailments {
+    pub(crate) fn note(&mut self, change: &HealthChange) {
+        match change.to {
+            Health::Healthy => self.0.remove(&change.part),
+            Health::Suspect | Health::Unhealthy => self.0.insert(change.part.clone(), change.reason.clone()),
+        };
+    }
+
+    /// What ails now; what was forgotten or is gone does not.
+    pub(crate) fn told(&self, health: &HealthStates) -> Vec<Ailment> {
+        let ailment = |(part, health): (&Part, Health)| Ailment {
+            part: part.clone(),
+            health,
+            reason: self.0.get(part).cloned().unwrap_or_default(),
+        };
+        health.ailing().map(ailment).collect()
+    }
 }
 
 /// One resource of a [`Status`].

@@ -22,7 +22,7 @@ use gpu_plugin::{
 };
 use gpu_sharing::config::{
     AllocationPolicy, Config, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, Imex, Interval,
-    MigStrategy, PluginFlags, Program, Sharing,
+    MigStrategy, PluginFlags, Program,
 };
 
 use super::kubelet_folder;
@@ -97,13 +97,17 @@ pub(super) struct DevicePlugin {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) release_on_exit: bool,
 
-    /// Answer /healthz and /readyz at this address (an addition of this program)
+    /// Answer /healthz, /readyz and /metrics at this address (an addition of this program)
     #[arg(long, env = names::LISTEN, value_name = "ADDRESS:PORT")]
     pub(super) listen: Option<SocketAddr>,
 
     /// Where CDI files are written (an addition of this program)
     #[arg(long, env = names::CDI_DIR, default_value = "/var/run/cdi", value_name = "PATH")]
     cdi_dir: PathBuf,
+
+    /// Where the MPS root is seen from here (an addition of this program)
+    #[arg(long, env = names::mps_daemon::ROOT, default_value = "/mps", value_name = "PATH")]
+    mps_dir: PathBuf,
 
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
     #[arg(long, env = names::NVML_LIBRARY, value_name = "PATH")]
@@ -113,8 +117,26 @@ pub(super) struct DevicePlugin {
     #[arg(long, env = names::HOST_ROOT, default_value = "/", value_name = "PATH")]
     host_root: PathBuf,
 
+    #[cfg(feature = "node-events")]
+    #[command(flatten)]
+    pub(super) cluster: ClusterArguments,
+
     #[command(flatten)]
     pub(super) logging: Logging,
+}
+
+/// Where Events of the node are sent.
+#[cfg(feature = "node-events")]
+#[derive(Debug, Args)]
+pub(super) struct ClusterArguments {
+    /// The name of this node: with it, GPUs that fall ill and recover are told as Events of the node (an addition of this
+    /// program)
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub(super) node_name: Option<String>,
+
+    /// The file that says where the API server is; in a pod it is known without (an addition of this program)
+    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
+    pub(super) kubeconfig: Option<PathBuf>,
 }
 
 /// Settings that may also be in the configuration file.
@@ -130,7 +152,7 @@ struct Vendor {
           default_missing_value = "true")]
     fail_on_init_error: Option<bool>,
 
-    /// Where plugin and MPS daemon meet on the host; of use to MPS alone, which is refused [`MPS_ROOT`]
+    /// Where plugin, MPS daemon and its clients meet on the host [`MPS_ROOT`]
     #[arg(long, value_name = "PATH")]
     mps_root: Option<String>,
 
@@ -272,9 +294,6 @@ impl DevicePlugin {
         if config.device_discovery_strategy == DiscoveryStrategy::Tegra {
             bail!(BadUsage::new("--device-discovery-strategy=`tegra` is not supported"));
         }
-        if let Sharing::Mps(_) = config.sharing {
-            bail!("`sharing.mps` in the configuration file is not supported");
-        }
         Ok(settings)
     }
 
@@ -304,6 +323,7 @@ impl DevicePlugin {
             disabled_hooks: self.cdi_disable_hooks.clone(),
             additional_gids: !feature(CdiFeature::NoAdditionalGids),
             ipc_sockets: !feature(CdiFeature::NoIpcSockets),
+            mps_root: self.mps_dir.clone(),
             owners: self.owners(),
         })
     }

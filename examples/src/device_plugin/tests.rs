@@ -155,7 +155,7 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
-fn the_file_is_below_the_flags_and_mps_is_refused() {
+fn the_file_is_below_the_flags_and_mps_needs_its_root() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config.yaml");
     let argument = format!("--config-file={}", path.display());
@@ -172,8 +172,14 @@ fn the_file_is_below_the_flags_and_mps_is_refused() {
     assert_eq!(shared.resources[0].rename.as_ref().unwrap().base(), "mine");
 
     fs::write(&path, sharing.replace("timeSlicing", "mps")).unwrap();
-    let error = settings(&["--mps-root=/m"]).unwrap_err();
-    assert!(error.to_string().contains("`sharing.mps`"), "{error}");
+    let error = settings(&[]).unwrap_err();
+    assert_eq!(error.to_string(), "using MPS requires --mps-root to be specified");
+    let error = settings(&["--mps-root=/m", "--mig-strategy=mixed"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "using --mig-strategy=mixed is not supported with MPS"
+    );
+    settings(&["--mps-root=/m"]).unwrap();
 
     fs::write(&path, "flags: { migStrategie: single }").unwrap();
     let error = program::chain(&settings(&[]).unwrap_err());

@@ -384,7 +384,7 @@ fn create_compute(
     Ok((info.id, uuid.and_then(|uuid| uuid.parse().ok())))
 }
 
-fn refused(call: &'static str) -> impl Fn(NvmlError) -> CallRefused {
+pub(super) fn refused(call: &'static str) -> impl Fn(NvmlError) -> CallRefused {
     move |error| CallRefused {
         call,
         refusal: Refusal::of(&error),

@@ -33,6 +33,7 @@ fn how(policy: AllocationPolicy, gpus: usize) -> How {
     };
     How {
         answers: Arc::new(answers),
+        mps: None,
         affinity: Arc::new(Affinity::made_up(
             gpus,
             |one, other| if one / 2 == other / 2 { 100 } else { 10 },

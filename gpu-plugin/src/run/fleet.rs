@@ -9,6 +9,7 @@ use tokio::{
     time,
 };
 
+use super::gate::Gate;
 use crate::{
     Error, GpuResource, HealthStates, How, Resource, ResourceSet, ResourceStatus, Result, Sockets, Status,
     serve_observed,
@@ -47,18 +48,21 @@ impl Fleet {
     ///
     /// One that has nothing left stays registered with an empty list: the kubelet would go on counting the devices of one that
     /// ended for minutes.
-    pub(super) fn offer(&mut self, sets: &[ResourceSet], how: &How, health: &HealthStates) {
+    ///
+    /// One whose gate is closed is not registered; if it is registered already, its devices are unhealthy meanwhile.
+    pub(super) fn offer(&mut self, sets: &[ResourceSet], how: &How, gate: &Gate, health: &HealthStates) {
         for (name, served) in &self.served {
             if sets.iter().all(|set| set.name != *name) {
                 served.resource.withdraw();
             }
         }
         for set in sets {
+            let open = gate.is_open(&set.name);
             if let Some(served) = self.served.get(&set.name) {
                 served
                     .resource
-                    .offer(set.clone(), how.clone(), |device| health.is_healthy(device));
-            } else {
+                    .offer(set.clone(), how.clone(), |device| open && health.is_healthy(device));
+            } else if open {
                 let resource = GpuResource::new(set.clone(), how.clone());
                 resource.set_health(|device| health.is_healthy(device));
                 self.serve(Arc::new(resource));
@@ -96,9 +100,10 @@ impl Fleet {
         );
     }
 
-    pub(super) fn set_health(&self, health: &HealthStates) {
-        for served in self.served.values() {
-            served.resource.set_health(|device| health.is_healthy(device));
+    pub(super) fn set_health(&self, gate: &Gate, health: &HealthStates) {
+        for (name, served) in &self.served {
+            let open = gate.is_open(name);
+            served.resource.set_health(|device| open && health.is_healthy(device));
         }
     }
 
@@ -122,7 +127,7 @@ impl Fleet {
         self.registrations.subscribe()
     }
 
-    pub(super) fn status(&self, problems: &[String]) -> Status {
+    pub(super) fn status(&self, waiting: Option<String>, problems: &[String]) -> Status {
         let status = |(name, served): (&ResourceName, &Served)| {
             let devices = served.resource.devices();
             let devices = devices.borrow();
@@ -134,9 +139,10 @@ impl Fleet {
             }
         };
         Status {
-            waiting: None,
+            waiting,
             resources: self.served.iter().map(status).collect(),
             problems: problems.to_vec(),
+            ..Status::default()
         }
     }
 

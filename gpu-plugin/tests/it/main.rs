@@ -4,6 +4,8 @@
 mod follow;
 mod life;
 #[cfg(feature = "gpu")]
+mod mps;
+#[cfg(feature = "gpu")]
 mod node;
 #[cfg(feature = "gpu")]
 mod place;

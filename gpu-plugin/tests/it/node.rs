@@ -51,6 +51,14 @@ impl Plugin {
         }
     }
 
+    pub(super) fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    pub(super) fn configure(&self, config: NodeConfig) {
+        self.configs.send_replace(config);
+    }
+
     pub(super) async fn stop(self) {
         drop(self.stop);
         let ended = timeout(Duration::from_secs(2), self.task).await;
