@@ -8,6 +8,7 @@ use crate::program;
 
 mod cdi;
 mod inventory;
+mod mig;
 mod runtime;
 mod system;
 mod table;
@@ -29,6 +30,8 @@ enum Command {
     /// Describes GPUs for containers (CDI), and looks at such descriptions
     #[command(subcommand)]
     Cdi(cdi::Cdi),
+    /// Divides GPUs into MIG instances by a file of configurations, with least disruption
+    Mig(mig::Mig),
     /// Makes containerd, CRI-O or Docker offer the NVIDIA runtime; edits files and restarts nothing
     #[command(subcommand)]
     Runtime(runtime::Runtime),
@@ -49,6 +52,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match program::parse::<Gpuctl>(arguments).command {
         Command::Inventory(command) => program::run(|| command.run()),
         Command::Cdi(command) => program::run(|| command.run()),
+        Command::Mig(command) => program::run(|| command.run()),
         Command::Runtime(command) => program::run(|| command.run()),
         Command::System(command) => program::run(|| command.run()),
         Command::Hook { arguments } => {

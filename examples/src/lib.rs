@@ -9,6 +9,7 @@
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "quickstart",
     feature = "toolkit"
 ))]
@@ -23,6 +24,7 @@ pub mod device_plugin;
 #[cfg(any(
     feature = "device-plugin",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "quickstart",
     feature = "toolkit"
 ))]
@@ -33,15 +35,20 @@ mod engine;
 pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
-#[cfg(feature = "gpuctl")]
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
 mod hardware;
 #[cfg(any(
     feature = "device-plugin",
     feature = "feature-discovery",
+    feature = "mig-manager",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod logging;
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
+mod mig_apply;
+#[cfg(feature = "mig-manager")]
+pub mod mig_manager;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
@@ -57,6 +64,7 @@ mod toolkit_config;
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "toolkit"
 ))]
 mod vendor;

@@ -16,12 +16,18 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("gpu-feature-discovery", |arguments| {
         crate::feature_discovery::main(arguments)
     }),
+    ("gpu-mig-manager", |arguments| crate::mig_manager::main(arguments)),
     ("gpuctl", |arguments| crate::gpuctl::main(arguments)),
     ("nvidia-cdi-hook", |arguments| gpu_cdi::hook::main(arguments)),
     ("nvidia-ctk", |arguments| crate::gpuctl::main(arguments)),
     ("nvidia-ctk-installer", |arguments| crate::toolkit::main(arguments)),
     ("nvidia-device-plugin", |arguments| {
         crate::device_plugin::main(arguments)
+    }),
+    ("nvidia-mig-manager", |arguments| crate::mig_manager::main(arguments)),
+    ("nvidia-mig-parted", |mut arguments| {
+        arguments.insert(arguments.len().min(1), "mig".into());
+        crate::gpuctl::main(arguments)
     }),
 ];
 
