@@ -102,22 +102,21 @@ impl Cluster {
     async fn follow_once(&self, sender: &watch::Sender<NodeMeta>) -> anyhow::Result<()> {
         let tell = |now: NodeMeta| {
             sender.send_if_modified(|known| {
-                *known != now && {
-                    *known = now;
-                    true
-                }
-            })
+                let changed = *known != now;
+                *known = now;
+                changed
+            });
         };
         let nodes = self.nodes();
         let field = format!("metadata.name={}", self.node);
         let list = nodes.list(&ListParams::default().fields(&field)).await?;
         let version = list.metadata.resource_version.clone().unwrap_or_default();
-        list.items.iter().map(meta).for_each(|now| drop(tell(now)));
+        list.items.iter().map(meta).for_each(&tell);
         let parameters = WatchParams::default().fields(&field).timeout(WATCH_SECONDS);
         let mut events = std::pin::pin!(nodes.watch(&parameters, &version).await?);
         while let Some(event) = events.next().await {
             match event? {
-                WatchEvent::Added(node) | WatchEvent::Modified(node) => drop(tell(meta(&node))),
+                WatchEvent::Added(node) | WatchEvent::Modified(node) => tell(meta(&node)),
                 WatchEvent::Error(error) => anyhow::bail!("{}", error.message),
                 WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
             }
