@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-use crate::{InvalidSpec, QualifiedName, SkippedGpu};
+use crate::{InvalidSpec, QualifiedName, SkippedDevice};
 
 /// A [`Result`](std::result::Result) whose error is this crate's [`Error`] unless said otherwise.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The driver root, the device root or the place of `/sys` is no folder that can be opened.
+    /// The driver root, the device root or the place of `/sys` and `/proc` is no folder that can be opened.
     #[error("cannot open the {what} `{}`", path.display())]
     Root {
         /// Which of them.
@@ -35,7 +35,7 @@ pub enum Error {
     #[error("no GPU to describe{}", list(skipped))]
     NothingToDescribe {
         /// Why the GPUs that exist were skipped.
-        skipped: Vec<SkippedGpu>,
+        skipped: Vec<SkippedDevice>,
     },
     /// There is no device of the kind that was to be described.
     #[error("no {what} in the device root `{root}`")]
@@ -45,9 +45,9 @@ pub enum Error {
         /// The device root.
         root: String,
     },
-    /// A GPU was asked for that the node does not have.
-    #[error("no GPU `{id}` on this node")]
-    UnknownGpu {
+    /// A GPU or MIG device was asked for that the node does not have.
+    #[error("no GPU or MIG device `{id}` on this node")]
+    UnknownDevice {
         /// What was asked for.
         id: String,
     },
@@ -152,11 +152,11 @@ fn names(devices: &[QualifiedName]) -> String {
     names.join(", ")
 }
 
-fn list(skipped: &[SkippedGpu]) -> String {
+fn list(skipped: &[SkippedDevice]) -> String {
     let mut text = String::new();
-    for (i, gpu) in skipped.iter().enumerate() {
+    for (i, device) in skipped.iter().enumerate() {
         text.push_str(if i == 0 { ": " } else { "; " });
-        text.push_str(&gpu.to_string());
+        text.push_str(&device.to_string());
     }
     text
 }

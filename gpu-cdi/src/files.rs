@@ -1,6 +1,7 @@
 //! What a driver root holds, read in one place.
 
 mod binaries;
+mod capabilities;
 mod configs;
 mod device_nodes;
 mod discover;
@@ -11,17 +12,18 @@ mod found;
 mod graphics;
 mod ld_cache;
 mod libraries;
-
 mod sockets;
 mod storage;
 
 use std::collections::BTreeMap;
 
-use gpu_core::PciAddress;
+use gpu_core::{Gpu, MigDevice, PciAddress};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 #[cfg(feature = "__fuzz")]
 pub(crate) use self::ld_cache::libraries as cached_libraries;
+use crate::SkipReason;
+
 pub use self::{
     device_nodes::{DeviceFile, DeviceNumber, DeviceRule},
     discover::DiscoverConfig,
@@ -68,6 +70,10 @@ pub struct DriverFiles {
     pub storage: Vec<FoundFile>,
     /// NVIDIA's, DRM's and InfiniBand's device nodes.
     pub device_nodes: Vec<DeviceFile>,
+    /// The minor numbers of the nodes in `/dev/nvidia-caps`, by what opening them allows: `gpu0/gi1/access`,
+    /// `gpu0/gi1/ci0/access`, where the first number is the GPU's minor number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub capabilities: BTreeMap<String, u32>,
     /// The names of a GPU's DRM nodes (`card1`, `renderD128`), from `/sys/bus/pci/devices`.
     pub drm: BTreeMap<PciAddress, Vec<String>>,
     /// Links beside driver libraries and in `/dev/dri/by-path`, with what is written in them.
@@ -84,6 +90,40 @@ impl DriverFiles {
     /// The device node at a path beneath the device root.
     pub fn device_node(&self, path: &str) -> Option<&DeviceFile> {
         self.device_nodes.iter().find(|node| node.path == path)
+    }
+
+    /// The node of a GPU.
+    ///
+    /// # Errors
+    /// [`SkipReason::DeviceNodeMissing`].
+    pub fn gpu_node(&self, gpu: &Gpu) -> Result<&DeviceFile, SkipReason> {
+        self.node_or_reason(format!("/dev/nvidia{}", gpu.minor))
+    }
+
+    /// The nodes that a program needs to use a MIG device: its GPU's, its GPU instance's and its compute instance's.
+    ///
+    /// With one of the latter missing, a container would see the GPU and no MIG device on it.
+    ///
+    /// # Errors
+    /// [`SkipReason::DeviceNodeMissing`], and [`SkipReason::CapabilityUnknown`] if the driver knows no such instance.
+    pub fn mig_nodes(&self, gpu: &Gpu, device: &MigDevice) -> Result<[&DeviceFile; 3], SkipReason> {
+        let instance = format!("gpu{}/gi{}", gpu.minor, device.gpu_instance);
+        Ok([
+            self.gpu_node(gpu)?,
+            self.capability_node(format!("{instance}/access"))?,
+            self.capability_node(format!("{instance}/ci{}/access", device.compute_instance))?,
+        ])
+    }
+
+    fn capability_node(&self, name: String) -> Result<&DeviceFile, SkipReason> {
+        match self.capabilities.get(&name) {
+            Some(minor) => self.node_or_reason(format!("/dev/nvidia-caps/nvidia-cap{minor}")),
+            None => Err(SkipReason::CapabilityUnknown { name }),
+        }
+    }
+
+    fn node_or_reason(&self, path: String) -> Result<&DeviceFile, SkipReason> {
+        self.device_node(&path).ok_or(SkipReason::DeviceNodeMissing { path })
     }
 }
 

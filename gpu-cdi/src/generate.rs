@@ -20,8 +20,8 @@ pub use self::{
     hooks::{HookName, ParseHookNameError},
     imex::{ImexChannel, ParseImexChannelError, generate_imex},
     management::generate_management,
-    options::{GenerateOptions, GpuId, NameStrategy, ParseNameStrategyError},
-    skipped::{SkipReason, SkippedGpu},
+    options::{DeviceId, GenerateOptions, NameStrategy, ParseNameStrategyError},
+    skipped::{SkipReason, SkippedDevice, SkippedMig},
 };
 use self::{hooks::Hooks, options::Roots};
 use crate::{ContainerEdits, Device, DeviceName, DriverFiles, Error, Result, Spec, Version};
@@ -31,21 +31,24 @@ use crate::{ContainerEdits, Device, DeviceName, DriverFiles, Error, Result, Spec
 pub struct Generated {
     /// The spec: valid, with the oldest version that will do.
     pub spec: Spec,
-    /// GPUs of the inventory that the spec does not offer, in the inventory's order.
-    pub skipped: Vec<SkippedGpu>,
+    /// GPUs and MIG devices of the inventory that the spec does not offer, in the inventory's order.
+    pub skipped: Vec<SkippedDevice>,
 }
 
-/// Describes the GPUs of a node: one device per GPU and naming strategy, `all`, and what they have in common.
+/// Describes the GPUs of a node: one device per GPU or MIG device and naming strategy, `all`, and what they have in common.
+///
+/// A GPU in MIG mode cannot be used whole: its MIG devices are described, and it is not.
 ///
 /// The same input gives the same spec. Devices are in the order of their names, device nodes and mounts in that of their
 /// depth and then their paths: a folder is mounted before what goes into it.
 ///
-/// A GPU that cannot be offered is in [`skipped`](Generated::skipped) and does not cost the others their entries.
+/// A GPU or MIG device that cannot be offered is in [`skipped`](Generated::skipped) and does not cost the others their
+/// entries. A device without one of its nodes is not offered: half a MIG device would be a container that sees none.
 ///
 /// # Errors
 /// - [`Error::NoDriverLibraries`]: a spec without the driver would give containers a GPU that nothing can use.
-/// - [`Error::NothingToDescribe`]: no GPU is left.
-/// - [`Error::UnknownGpu`]: a GPU was selected that the node does not have.
+/// - [`Error::NothingToDescribe`]: no device is left.
+/// - [`Error::UnknownDevice`]: a device was selected that the node does not have.
 /// - [`Error::Invalid`]: an option makes the spec one that no reader takes, e.g. an empty hook path.
 pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOptions) -> Result<Generated> {
     let version = driver_version(files, || {

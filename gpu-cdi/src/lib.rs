@@ -27,7 +27,7 @@
 //! - [`generate_management`], [`generate_companion`], [`generate_imex`]: specs of devices that are no single GPU
 //! - [`Cache`]: the specs of a node, with the rules by which a runtime chooses among them; [`annotation`]
 //! - [`names`]: environment variables and paths that other programs know
-//! - [`Error`]: why there is no spec; [`SkippedGpu`], [`FileProblem`]: what is missing from one that there is
+//! - [`Error`]: why there is no spec; [`SkippedDevice`], [`FileProblem`]: what is missing from one that there is
 //!
 //! # Features
 //! Name | Adds | Default
@@ -36,8 +36,7 @@
 //! `runtime` | `gpu_cdi::runtime`: edits of a container's `config.json`, for a wrapper around runc or crun | no
 //!
 //! # What this crate does not do
-//! It knows nothing of Kubernetes, does not call NVML and runs no async runtime. MIG devices are not described yet: a
-//! partitioned GPU is skipped, and named as such.
+//! It knows nothing of Kubernetes, does not call NVML and runs no async runtime.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -68,9 +67,9 @@ pub use crate::{
         ConfigFile, DeviceFile, DeviceNumber, DeviceRule, DiscoverConfig, DriverFiles, FileProblem, FoundFile, Library,
     },
     generate::{
-        Companion, GenerateOptions, Generated, GpuId, HookName, ImexChannel, NameStrategy, ParseCompanionError,
-        ParseHookNameError, ParseImexChannelError, ParseNameStrategyError, SkipReason, SkippedGpu, generate,
-        generate_companion, generate_imex, generate_management,
+        Companion, DeviceId, GenerateOptions, Generated, HookName, ImexChannel, NameStrategy, ParseCompanionError,
+        ParseHookNameError, ParseImexChannelError, ParseNameStrategyError, SkipReason, SkippedDevice, SkippedMig,
+        generate, generate_companion, generate_imex, generate_management,
     },
     kind::{DeviceName, Kind, ParseNameError, QualifiedName},
     spec::{

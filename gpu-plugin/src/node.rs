@@ -106,12 +106,15 @@ impl Node {
             [] => None,
             gpus => watch(library, gpus, &resource, config.health.clone(), &mut remarks),
         };
-        if config.lists.contains(&DeviceListStrategy::CdiCri) && !gpus.is_empty() {
-            let inventory = Inventory {
-                gpus,
-                ..inventory.clone()
-            };
-            gpus = write_cdi_file(config, &inventory, &mut remarks)?;
+        if config.lists.contains(&DeviceListStrategy::CdiCri) {
+            gpus = undivided(gpus, &mut remarks);
+            if !gpus.is_empty() {
+                let inventory = Inventory {
+                    gpus,
+                    ..inventory.clone()
+                };
+                gpus = write_cdi_file(config, &inventory, &mut remarks)?;
+            }
         }
         resource.offer(&gpus);
         Ok(Self {
@@ -160,6 +163,14 @@ fn for_computing(gpus: &[Gpu], remarks: &mut Vec<String>) -> Vec<Gpu> {
     };
     remarks.extend(display.iter().map(remark));
     computing
+}
+
+/// A container that asks for a whole GPU by its CDI name finds none where it is in MIG mode.
+fn undivided(gpus: Vec<Gpu>, remarks: &mut Vec<String>) -> Vec<Gpu> {
+    let (divided, whole): (Vec<_>, Vec<_>) = gpus.into_iter().partition(Gpu::mig_enabled);
+    let remark = |gpu: &Gpu| format!("not offered: GPU {} ({}) has MIG enabled", gpu.index, gpu.uuid);
+    remarks.extend(divided.iter().map(remark));
+    whole
 }
 
 /// The GPUs that the file describes; without any there is no file.

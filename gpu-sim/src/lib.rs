@@ -30,7 +30,7 @@
 //! Name | Adds | Default
 //! ---|---|---
 //! `cli` | `cli::run`, the command `gpu-sim` | yes
-//! `smi` | `smi::run`, the command `nvidia-smi` | yes
+//! `programs` | `programs::run`, the driver's programs: `nvidia-smi` and others | yes
 //!
 //! # What this crate does not do
 //! It starts no thread, computes nothing on a GPU, and knows nothing of Kubernetes or of its sister crates.
@@ -54,9 +54,11 @@ mod node_file;
 mod nvml;
 mod pci;
 mod profile;
+#[cfg(feature = "programs")]
+pub mod programs;
 mod seed;
-#[cfg(feature = "smi")]
-pub mod smi;
+#[cfg(feature = "programs")]
+mod smi;
 mod spec;
 mod state;
 mod tree;

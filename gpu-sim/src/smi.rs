@@ -23,6 +23,7 @@ use std::{
 
 use nvml_wrapper::{Device, Nvml, error::NvmlError};
 
+pub(crate) use self::date::Date;
 use self::{
     arguments::{Arguments, Command},
     failure::Failure,
@@ -35,7 +36,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 ///
 /// Exit codes: 0 done; 2 an option that does not fit; 6 no such GPU; 255 an unknown option; else NVML's own code, such as
 /// 9 (no driver), 12 (no library), 15 (a GPU is lost) or 18 (driver and library differ).
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match answer(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -59,7 +59,7 @@ pub(crate) fn change_kernel_driver(root: &Path, node: &NodeFile) -> Result<()> {
 }
 
 /// Removes a file; that it is absent is fine.
-fn absent(path: &Path) -> io::Result<()> {
+pub(crate) fn absent(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,

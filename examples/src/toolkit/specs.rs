@@ -122,8 +122,8 @@ impl<'a> Specs<'a> {
         }
         let files = self.files(inventory.driver.as_ref().map(|driver| driver.version.to_string()))?;
         let generated = generate(&inventory, &files, &self.options())?;
-        for gpu in &generated.skipped {
-            tracing::warn!("not described: {gpu}");
+        for device in &generated.skipped {
+            tracing::warn!("not described: {device}");
         }
         Ok(generated.spec)
     }

@@ -5,8 +5,8 @@ use std::{
 };
 
 use super::{
-    DeviceRule, DriverFiles, binaries, configs, device_nodes, driver_libraries, drm, firmware, found::Search, graphics,
-    sockets, storage,
+    DeviceRule, DriverFiles, binaries, capabilities, configs, device_nodes, driver_libraries, drm, firmware,
+    found::Search, graphics, sockets, storage,
 };
 use crate::{Error, Result, root::Root};
 
@@ -18,7 +18,7 @@ pub struct DiscoverConfig {
     pub driver_root: PathBuf,
     /// The folder whose `dev` holds the device nodes. Default: the driver root.
     pub dev_root: Option<PathBuf>,
-    /// The folder whose `sys` is the kernel's. Default: `/`.
+    /// The folder whose `sys` and `proc` are the kernel's. Default: `/`.
     pub sys_root: PathBuf,
     /// The driver's version, as NVML tells it. Default: the one in the name of `libcuda` or `libnvidia-ml`.
     pub driver_version: Option<String>,
@@ -96,11 +96,12 @@ impl DriverFiles {
         let dev_root = config.dev_root.as_ref().unwrap_or(&config.driver_root);
         let mut driver = Search::new(DiscoverConfig::open("driver root", &config.driver_root)?);
         let mut dev = Search::new(DiscoverConfig::open("device root", dev_root)?);
-        let mut sys = Search::new(DiscoverConfig::open("root of /sys", &config.sys_root)?);
+        let mut sys = Search::new(DiscoverConfig::open("root of /sys and /proc", &config.sys_root)?);
 
         let found = driver_libraries::find(&mut driver, config);
         let (graphics_libraries, xorg_modules) = graphics::find(&mut driver, config, &found);
         let firmware = firmware::find(&mut driver, &mut sys, config, found.version.as_deref());
+        let device_nodes = device_nodes::find(&mut dev, config.device_rule);
         let mut links = found.links;
         links.extend(drm::by_path_links(&mut dev));
         let mut files = Self {
@@ -117,7 +118,8 @@ impl DriverFiles {
             firmware,
             sockets: sockets::find(&mut driver),
             storage: storage::find(&mut driver),
-            device_nodes: device_nodes::find(&mut dev, config.device_rule),
+            capabilities: capabilities::find(&mut sys, &device_nodes),
+            device_nodes,
             drm: drm::find(&mut sys),
             links,
             problems: driver.problems,

@@ -1,71 +1,127 @@
-use gpu_core::{Gpu, Inventory};
+use gpu_core::{Gpu, Inventory, MigDevice};
 
-use super::{GenerateOptions, Hooks, Roots, SkipReason, SkippedGpu, links};
-use crate::{ContainerEdits, Device, DeviceFile, DeviceNode, DriverFiles, Error, Result};
+use super::{GenerateOptions, Hooks, Roots, SkipReason, SkippedDevice, device, links};
+use crate::{ContainerEdits, Device, DeviceFile, DeviceName, DeviceNode, DriverFiles, Error, Result};
 
-/// The devices of the selected GPUs, and the GPUs that cannot be offered.
+/// The devices of the selected GPUs and MIG devices, and those that cannot be offered.
 pub(super) fn devices(
     inventory: &Inventory,
     files: &DriverFiles,
     options: &GenerateOptions,
     roots: &Roots,
     hooks: &Hooks<'_>,
-) -> Result<(Vec<Device>, Vec<SkippedGpu>)> {
-    for id in &options.gpus {
-        if !inventory.gpus.iter().any(|gpu| id.names(gpu)) {
-            return Err(Error::UnknownGpu { id: id.to_string() });
-        }
-    }
-    let selected = |gpu: &&Gpu| options.gpus.is_empty() || options.gpus.iter().any(|id| id.names(gpu));
+) -> Result<(Vec<Device>, Vec<SkippedDevice>)> {
+    check_selection(inventory, options)?;
+    let described = Described {
+        files,
+        options,
+        roots,
+        hooks,
+    };
     let (mut devices, mut skipped) = (Vec::new(), Vec::new());
-    for gpu in inventory.gpus.iter().filter(selected) {
-        match edits(gpu, files, options, roots, hooks) {
-            Ok(container_edits) => devices.extend(options.names.iter().map(|strategy| Device {
-                name: strategy.name(gpu),
-                annotations: std::collections::BTreeMap::new(),
-                container_edits: container_edits.clone(),
-            })),
-            Err(reason) => skipped.push(SkippedGpu::new(gpu, reason)),
+    for gpu in &inventory.gpus {
+        if gpu.mig_enabled() {
+            described.mig_devices(gpu, &mut devices, &mut skipped);
+        } else if described.selects(gpu) {
+            match described.gpu(gpu) {
+                Ok(edits) => devices.extend(options.names.iter().map(|names| device(names.gpu(gpu), edits.clone()))),
+                Err(reason) => skipped.push(SkippedDevice::gpu(gpu, reason)),
+            }
         }
     }
     Ok((devices, skipped))
 }
 
-/// What a container gets with this GPU: its node, its DRM nodes, and the links to these by PCI address.
-fn edits(
-    gpu: &Gpu,
-    files: &DriverFiles,
-    options: &GenerateOptions,
-    roots: &Roots,
-    hooks: &Hooks<'_>,
-) -> Result<ContainerEdits, SkipReason> {
-    if gpu.is_display_only() {
-        let name = gpu.name.clone();
-        return Err(SkipReason::DisplayOnly { name });
+fn check_selection(inventory: &Inventory, options: &GenerateOptions) -> Result<()> {
+    let unknown = options.devices.iter().find(|id| {
+        !inventory
+            .gpus
+            .iter()
+            .any(|gpu| id.names_gpu(gpu) || mig_devices(gpu).any(|device| id.names_mig(gpu, device)))
+    });
+    match unknown {
+        Some(id) => Err(Error::UnknownDevice { id: id.to_string() }),
+        None => Ok(()),
     }
-    if gpu.mig_enabled() {
-        return Err(SkipReason::MigEnabled);
-    }
-    let path = format!("/dev/nvidia{}", gpu.minor);
-    let Some(node) = files.device_node(&path) else {
-        return Err(SkipReason::DeviceNodeMissing { path });
-    };
-    let mut edits = ContainerEdits::default();
-    add_node(&mut edits, node, options, roots);
+}
 
-    let address = gpu.pci.address;
-    let mut drm = Vec::new();
-    for name in files.drm.get(&address).into_iter().flatten() {
-        let path = format!("/dev/dri/{name}");
-        if let Some(node) = files.device_node(&path) {
-            add_node(&mut edits, node, options, roots);
-            drm.push(path);
+fn mig_devices(gpu: &Gpu) -> impl Iterator<Item = &MigDevice> {
+    gpu.mig.iter().flat_map(|mig| &mig.devices)
+}
+
+/// What the description of one device is made of.
+struct Described<'a> {
+    files: &'a DriverFiles,
+    options: &'a GenerateOptions,
+    roots: &'a Roots,
+    hooks: &'a Hooks<'a>,
+}
+
+impl Described<'_> {
+    fn selects(&self, gpu: &Gpu) -> bool {
+        let ids = &self.options.devices;
+        ids.is_empty() || ids.iter().any(|id| id.names_gpu(gpu))
+    }
+
+    fn mig_devices(&self, gpu: &Gpu, devices: &mut Vec<Device>, skipped: &mut Vec<SkippedDevice>) {
+        let all = self.selects(gpu);
+        if all && mig_devices(gpu).next().is_none() {
+            skipped.push(SkippedDevice::gpu(gpu, SkipReason::NoMigDevices));
+        }
+        let ids = &self.options.devices;
+        for mig in mig_devices(gpu).filter(|mig| all || ids.iter().any(|id| id.names_mig(gpu, mig))) {
+            let names = self.options.names.iter().filter_map(|names| names.mig(gpu, mig));
+            let names: Vec<DeviceName> = names.collect();
+            match self.mig_device(gpu, mig) {
+                Ok(_) if names.is_empty() => skipped.push(SkippedDevice::mig(gpu, mig, SkipReason::NoName)),
+                Ok(edits) => devices.extend(names.into_iter().map(|name| device(name, edits.clone()))),
+                Err(reason) => skipped.push(SkippedDevice::mig(gpu, mig, reason)),
+            }
         }
     }
-    edits
-        .hooks
-        .extend(hooks.create_symlinks(links::of_drm(files, address, &drm)));
-    Ok(edits)
+
+    /// What a container gets with this GPU: its node, its DRM nodes, and the links to these by PCI address.
+    fn gpu(&self, gpu: &Gpu) -> Result<ContainerEdits, SkipReason> {
+        if gpu.is_display_only() {
+            let name = gpu.name.clone();
+            return Err(SkipReason::DisplayOnly { name });
+        }
+        let mut edits = ContainerEdits::default();
+        self.add_node(&mut edits, self.files.gpu_node(gpu)?);
+        self.add_drm(&mut edits, gpu);
+        Ok(edits)
+    }
+
+    /// What a container gets with this MIG device: the GPU's node and the two that let it use the instance.
+    fn mig_device(&self, gpu: &Gpu, device: &MigDevice) -> Result<ContainerEdits, SkipReason> {
+        let mut edits = ContainerEdits::default();
+        for node in self.files.mig_nodes(gpu, device)? {
+            self.add_node(&mut edits, node);
+        }
+        let draws = |profile: &gpu_core::MigProfile| profile.attributes().iter().any(|attribute| attribute == "gfx");
+        if device.profile.as_ref().is_some_and(draws) {
+            self.add_drm(&mut edits, gpu);
+        }
+        Ok(edits)
+    }
+
+    fn add_node(&self, edits: &mut ContainerEdits, node: &DeviceFile) {
+        add_node(edits, node, self.options, self.roots);
+    }
+
+    fn add_drm(&self, edits: &mut ContainerEdits, gpu: &Gpu) {
+        let address = gpu.pci.address;
+        let mut drm = Vec::new();
+        for name in self.files.drm.get(&address).into_iter().flatten() {
+            let path = format!("/dev/dri/{name}");
+            if let Some(node) = self.files.device_node(&path) {
+                self.add_node(edits, node);
+                drm.push(path);
+            }
+        }
+        let links = links::of_drm(self.files, address, &drm);
+        edits.hooks.extend(self.hooks.create_symlinks(links));
+    }
 }
 
 /// Adds a device node with what is known of it, and its group where only that may use it.

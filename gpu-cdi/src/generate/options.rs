@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 
-use gpu_core::Gpu;
+use gpu_core::{Gpu, MigDevice};
 
 use super::HookName;
 use crate::{DeviceName, DriverFiles, Kind, names};
@@ -11,10 +11,12 @@ use crate::{DeviceName, DriverFiles, Kind, names};
 pub struct GenerateOptions {
     /// Default: `nvidia.com/gpu`.
     pub kind: Kind,
-    /// The names under which each GPU is offered. Default: index and UUID.
+    /// The names under which each GPU or MIG device is offered. Default: index and UUID.
     pub names: Vec<NameStrategy>,
-    /// The GPUs to describe; all if empty. Default: all.
-    pub gpus: Vec<GpuId>,
+    /// The GPUs and MIG devices to describe; all if empty. Default: all.
+    ///
+    /// A GPU in MIG mode stands for its MIG devices.
+    pub devices: Vec<DeviceId>,
     /// Whether a device `all` is added. Default: yes.
     ///
     /// In Kubernetes it is better off: whoever may name a CDI device could ask for every GPU of the node.
@@ -43,7 +45,7 @@ impl Default for GenerateOptions {
         Self {
             kind: Kind::new(names::VENDOR, names::CLASS).expect("a valid kind"),
             names: vec![NameStrategy::Index, NameStrategy::Uuid],
-            gpus: Vec::new(),
+            devices: Vec::new(),
             all_device: true,
             host_driver_root: None,
             host_dev_root: None,
@@ -56,25 +58,35 @@ impl Default for GenerateOptions {
     }
 }
 
-/// How a GPU is named.
+/// How a GPU or a MIG device is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NameStrategy {
-    /// `0`
+    /// `0`, and `0:1` for the MIG device in slot 1 of GPU 0
     Index,
-    /// `gpu0`
+    /// `gpu0`, and `mig0:1`
     TypeIndex,
-    /// `GPU-…`
+    /// `GPU-…`, and `MIG-…`
     Uuid,
 }
 
 impl NameStrategy {
-    pub(super) fn name(self, gpu: &Gpu) -> DeviceName {
+    pub(super) fn gpu(self, gpu: &Gpu) -> DeviceName {
         let name = match self {
             Self::Index => gpu.index.to_string(),
             Self::TypeIndex => format!("gpu{}", gpu.index),
             Self::Uuid => gpu.uuid.to_string(),
         };
         name.parse().expect("an index and a UUID are device names")
+    }
+
+    /// UUIDs of drivers before 470 (`MIG-GPU-…/1/0`) are no names of CDI: such devices have none.
+    pub(super) fn mig(self, gpu: &Gpu, device: &MigDevice) -> Option<DeviceName> {
+        let name = match self {
+            Self::Index => format!("{}:{}", gpu.index, device.index),
+            Self::TypeIndex => format!("mig{}:{}", gpu.index, device.index),
+            Self::Uuid => device.uuid.to_string(),
+        };
+        name.parse().ok()
     }
 }
 
@@ -108,24 +120,28 @@ pub struct ParseNameStrategyError {
     text: String,
 }
 
-/// A GPU as a person names it: an index or a UUID.
+/// A GPU or MIG device as a person names it: an index (`0`, `0:1` for the MIG device in slot 1 of GPU 0) or a UUID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct GpuId(String);
+pub struct DeviceId(String);
 
-impl GpuId {
-    pub(super) fn names(&self, gpu: &Gpu) -> bool {
+impl DeviceId {
+    pub(super) fn names_gpu(&self, gpu: &Gpu) -> bool {
         self.0 == gpu.uuid.as_str() || self.0 == gpu.index.to_string()
+    }
+
+    pub(super) fn names_mig(&self, gpu: &Gpu, device: &MigDevice) -> bool {
+        self.0 == device.uuid.as_str() || self.0 == format!("{}:{}", gpu.index, device.index)
     }
 }
 
-impl fmt::Display for GpuId {
+impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
 }
 
-impl FromStr for GpuId {
-    /// Whether there is such a GPU is seen when a spec is generated.
+impl FromStr for DeviceId {
+    /// Whether there is such a device is seen when a spec is generated.
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {

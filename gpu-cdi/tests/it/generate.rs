@@ -70,7 +70,7 @@ fn a_display_gpu_is_skipped_and_the_others_stay() {
 }
 
 #[test]
-fn a_partitioned_gpu_is_skipped_and_the_others_stay() {
+fn a_gpu_in_mig_mode_without_mig_devices_is_skipped_and_the_others_stay() {
     let (mut inventory, files) = node();
     inventory.gpus[1].mig = Some(Mig {
         enabled: true,
@@ -79,7 +79,7 @@ fn a_partitioned_gpu_is_skipped_and_the_others_stay() {
     });
     let generated = generate(&inventory, &files);
     assert_eq!(names(&generated), ["0", GPUS[0].0, "all"]);
-    assert_eq!(generated.skipped[0].reason, SkipReason::MigEnabled);
+    assert_eq!(generated.skipped[0].reason, SkipReason::NoMigDevices);
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn a_driver_root_without_driver_is_an_error_that_names_both() {
 fn a_gpu_that_does_not_exist_cannot_be_selected() {
     let (inventory, files) = node();
     let mut options = GenerateOptions::default();
-    options.gpus = vec!["7".parse().unwrap()];
+    options.devices = vec!["7".parse().unwrap()];
     let error = gpu_cdi::generate(&inventory, &files, &options).unwrap_err();
-    assert_eq!(error.to_string(), "no GPU `7` on this node");
+    assert_eq!(error.to_string(), "no GPU or MIG device `7` on this node");
 }
 
 #[test]

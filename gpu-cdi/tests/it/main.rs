@@ -7,6 +7,7 @@ mod driver_root;
 mod elf;
 mod generate;
 mod hook;
+mod mig;
 mod runtime;
 mod upstream;
 mod write;

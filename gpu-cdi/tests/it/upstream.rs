@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::driver_root::{DriverRoot, as_recorded, inventory};
 
-const DRIVER_ROOT: &str = include_str!("../upstream/nvidia-ctk-1.20.0/driver-root-550.163.01.txt");
+pub(crate) const DRIVER_ROOT: &str = include_str!("../upstream/nvidia-ctk-1.20.0/driver-root-550.163.01.txt");
 const DRIVER_ROOT_H200: &str = include_str!("../upstream/nvidia-ctk-1.20.0/driver-root-h200.txt");
 
-fn record(name: &str) -> String {
+pub(crate) fn record(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/upstream").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -40,7 +40,7 @@ struct Node {
 }
 
 /// The first `count` GPUs of a recorded profile; all for 0.
-fn profile(name: &str, count: usize) -> Inventory {
+pub(crate) fn profile(name: &str, count: usize) -> Inventory {
     let mut profiles: std::collections::HashMap<String, Node> =
         serde_json::from_str(&record("nvidia-ctk-1.20.0/inventories.json")).expect("inventories");
     let node = profiles.remove(name).expect("a recorded profile");
@@ -74,7 +74,7 @@ fn check_with(case: &str, inventory: &Inventory, files: &DriverFiles, options: &
 }
 
 #[track_caller]
-fn check_spec(case: &str, ours: &Spec) {
+pub(crate) fn check_spec(case: &str, ours: &Spec) {
     let text = |spec: &Spec| serde_json::to_string_pretty(spec).expect("JSON");
     assert!(
         *ours == spec(case),
@@ -100,6 +100,13 @@ fn specs_of_whole_nodes_are_as_recorded() {
     check("t4-default", &profile("t4", 0), &options);
     check("a100-1gpu-default", &profile("a100", 1), &options);
     check("a100-1gpu-mode-nvml", &profile("a100", 1), &options);
+    // The vendor's switches for which there is nothing to switch: its spec is the default one.
+    check("a100-1gpu-ff-disable-nvsandboxutils", &profile("a100", 1), &options);
+    check(
+        "a100-1gpu-ff-allow-additional-gids-for-device-nodes",
+        &profile("a100", 1),
+        &options,
+    );
 }
 
 #[test]
@@ -119,7 +126,7 @@ fn names_kinds_and_selections_are_as_recorded() {
 
     for id in ["GPU-12345678-1234-1234-1234-123456780001", "1"] {
         let mut options = GenerateOptions::default();
-        options.gpus = vec![id.parse().expect("an id")];
+        options.devices = vec![id.parse().expect("an id")];
         check("a100-2gpu-device-id-uuid", &two, &options);
     }
 }

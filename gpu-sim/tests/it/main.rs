@@ -12,6 +12,7 @@ mod hardware;
 mod inventory;
 mod load;
 mod mig;
+mod mps;
 mod smi;
 mod symbols;
 mod templates;

@@ -34,7 +34,7 @@ pub(in crate::gpuctl) struct Generate {
     )]
     mode: Mode,
 
-    /// The GPUs, by index or UUID, or the IMEX channels; `all` for all that there are
+    /// The GPUs and MIG devices, by index (0, 0:1) or UUID, or the IMEX channels; `all` for all that there are
     #[arg(
         long,
         visible_alias = "device",
@@ -47,7 +47,7 @@ pub(in crate::gpuctl) struct Generate {
     )]
     device_id: Vec<String>,
 
-    /// How GPUs are named, each name making one device
+    /// How GPUs and MIG devices are named, each name making one device
     #[arg(
         long,
         alias = "device-name-strategies",
@@ -157,7 +157,7 @@ pub(in crate::gpuctl) struct Generate {
 enum Mode {
     /// As nvml
     Auto,
-    /// The GPUs that NVML tells of
+    /// The GPUs and MIG devices that NVML tells of
     Nvml,
     /// One device with every NVIDIA node, to manage GPUs
     Management,
@@ -206,12 +206,8 @@ impl Generate {
     fn gpus(&self, ids: &[&str], driver_root: &Path, mut options: GenerateOptions) -> anyhow::Result<Spec> {
         if !ids.contains(&"all") {
             for id in ids {
-                ensure!(
-                    !id.starts_with("MIG-") && !id.contains(':'),
-                    "`{id}` is a MIG device, and these cannot be described yet"
-                );
                 ensure!(*id != "none", "an empty device (`none`) is not supported");
-                options.gpus.push(id.parse()?);
+                options.devices.push(id.parse()?);
             }
         }
         let library = Library::open(&LibrarySearch {
@@ -225,8 +221,8 @@ impl Generate {
         let version = inventory.driver.as_ref().map(|driver| driver.version.to_string());
         let files = self.files(driver_root, version)?;
         let generated = gpu_cdi::generate(&inventory, &files, &options)?;
-        for gpu in &generated.skipped {
-            remark(format_args!("warning: left out: {gpu}"));
+        for device in &generated.skipped {
+            remark(format_args!("warning: left out: {device}"));
         }
         Ok(generated.spec)
     }
@@ -401,10 +397,6 @@ mod tests {
         check(
             &["--feature-flag=enable-coherent-annotations"],
             "feature flag `enable-coherent-annotations` is not supported",
-        );
-        check(
-            &["--device-id=0:1"],
-            "`0:1` is a MIG device, and these cannot be described yet",
         );
         check(
             &["--enable-hook=all"],
