@@ -112,9 +112,10 @@ impl Attempt<'_> {
         };
         let disturbed = Lease::of(&node).is_some();
         if !outcome.is_reported(&node) {
-            match &reason {
-                Some(reason) => tracing::warn!("`{}` is not applied: {reason}", self.value),
-                None => tracing::info!("`{}` is applied", self.value),
+            if let Some(reason) = &reason {
+                tracing::warn!("`{}` is not applied: {reason}", self.value);
+            } else {
+                tracing::info!("`{}` is applied", self.value);
             }
         }
         self.cluster.write(&outcome.end(&node)).await?;
@@ -147,7 +148,7 @@ impl Attempt<'_> {
         if let Err(refused) = &real {
             let (pods, _) = self.cluster.pods().await?;
             let users = Users::of(&ideal, &inventory, &usage, &pods, &lease);
-            if !users.is_empty() && !(self.manager.ours.evict_pods && users.processes.is_empty()) {
+            if !(users.is_empty() || self.manager.ours.evict_pods && users.processes.is_empty()) {
                 let refused: Vec<_> = refused
                     .iter()
                     .map(|refused| mig_apply::indexed(&refused.to_string(), &inventory))

@@ -150,7 +150,7 @@ impl Cluster {
                 .timeout(30);
             let mut events = std::pin::pin!(pods.watch(&parameters, version).await.ok()?);
             while let Some(event) = events.next().await {
-                if matches!(event, Ok(WatchEvent::Deleted(_)) | Err(_) | Ok(WatchEvent::Error(_))) {
+                if matches!(event, Ok(WatchEvent::Deleted(_) | WatchEvent::Error(_)) | Err(_)) {
                     return None::<()>;
                 }
             }

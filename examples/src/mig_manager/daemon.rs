@@ -142,7 +142,7 @@ impl Daemon {
     /// Waits until something is worth another look.
     async fn news(&mut self) {
         let given = config::given(&self.manager).is_some();
-        let due = self.due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+        let due = self.due.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
         tokio::select! {
             changed = self.node.changed() => if changed.is_err() { sleep(LOOK).await },
             () = sleep(LOOK), if given => {}

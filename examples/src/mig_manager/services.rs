@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
 
 /// What the vendor's file names, where no file is given.
@@ -23,7 +23,7 @@ const USUAL: [&str; 9] = [
     "dcgm-exporter.service",
 ];
 const STOP: Duration = Duration::from_secs(30);
-const START: Duration = Duration::from_secs(120);
+const START: Duration = Duration::from_mins(2);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -67,31 +67,25 @@ impl Host<'_> {
     }
 
     pub(super) fn stop(self, service: &str) -> anyhow::Result<()> {
-        match self.systemctl(&["stop", service], STOP)? {
-            true => Ok(()),
-            false => bail!("`systemctl stop {service}` failed on the host"),
-        }
+        self.tell(&["stop", service], STOP)
     }
 
     pub(super) fn start(self, service: &str) -> anyhow::Result<()> {
-        match self.systemctl(&["start", service], START)? {
-            true => Ok(()),
-            false => bail!("`systemctl start {service}` failed on the host"),
-        }
+        self.tell(&["start", service], START)
     }
 
     pub(super) fn reload(self) -> anyhow::Result<()> {
-        match self.systemctl(&["daemon-reload"], STOP)? {
-            true => Ok(()),
-            false => bail!("`systemctl daemon-reload` failed on the host"),
-        }
+        self.tell(&["daemon-reload"], STOP)
     }
 
     pub(super) fn reboot(self) -> anyhow::Result<()> {
-        match self.systemctl(&["reboot"], STOP)? {
-            true => Ok(()),
-            false => bail!("`systemctl reboot` failed on the host"),
-        }
+        self.tell(&["reboot"], STOP)
+    }
+
+    fn tell(self, arguments: &[&str], limit: Duration) -> anyhow::Result<()> {
+        let done = self.systemctl(arguments, limit)?;
+        ensure!(done, "`systemctl {}` failed on the host", arguments.join(" "));
+        Ok(())
     }
 
     /// Whether it answered yes; `timeout` ends one that waits for a systemd that does not answer.

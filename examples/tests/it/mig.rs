@@ -106,7 +106,8 @@ impl Record {
         for line in head.lines().filter(|line| !line.starts_with('#')) {
             if let Some(line) = line.strip_prefix("  ") {
                 let text = record.files.get_mut(&file).expect("a file was named");
-                text.push_str(&format!("{line}\n"));
+                text.push_str(line);
+                text.push('\n');
                 continue;
             }
             let (key, value) = line.split_once(':').expect("a key and a value");
@@ -302,7 +303,6 @@ fn instances_in_use_are_kept_or_named() {
 
 #[test]
 fn what_cannot_be_is_refused_before_any_gpu_is_touched() {
-    let bench = Bench::new("h100", 2);
     #[track_caller]
     fn check(bench: &Bench, entry: &str, message: &str) {
         fails(&bench.apply(entry), message);
@@ -310,6 +310,7 @@ fn what_cannot_be_is_refused_before_any_gpu_is_touched() {
             assert_eq!(bench.node.mig_mode(gpu).unwrap(), (false, false));
         }
     }
+    let bench = Bench::new("h100", 2);
     check(
         &bench,
         "{ devices: [0], mig-enabled: true, mig-devices: { 1g.10gb: 4, 2g.20gb: 1, 3g.40gb: 1 } }",
@@ -385,11 +386,7 @@ fn a_failure_half_way_is_taken_back() {
 #[test]
 fn a_driver_that_tells_nothing_with_mig_off_is_asked_again_with_it_on() {
     let dir = TempDir::new().unwrap();
-    let node = Node::create(
-        &NodeSpec::new("h100").gpus(1).driver("535"),
-        dir.path().join("node"),
-    )
-    .unwrap();
+    let node = Node::create(&NodeSpec::new("h100").gpus(1).driver("535"), dir.path().join("node")).unwrap();
     let bench = Bench { dir, node };
     let generated = bench.mig(&["generate-config"]);
     fails(

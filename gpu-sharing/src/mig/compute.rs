@@ -65,7 +65,9 @@ impl Held {
         };
         // In use, and nobody can say by which: then all are.
         if self.pinned && !parts.iter().any(|part| part.pinned) {
-            parts.iter_mut().for_each(|part| part.pinned = true);
+            for part in &mut parts {
+                part.pinned = true;
+            }
         }
         parts
     }

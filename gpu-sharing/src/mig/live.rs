@@ -40,7 +40,7 @@ pub fn board(gpu: &Gpu) -> Result<Option<Board>, BoardError> {
             let mut specs = board.profiles().iter();
             specs.find(|spec| spec.nvml_constant == live.constant)
         });
-        let mut placements: Vec<_> = live.placements.iter().map(place).collect();
+        let mut placements: Vec<_> = live.placements.iter().copied().map(place).collect();
         if placements.is_empty() {
             placements = known.map(|spec| spec.placements.clone()).unwrap_or_default();
         }
@@ -106,7 +106,7 @@ fn compute(whole: u32) -> Vec<ComputeSpec> {
         .collect()
 }
 
-fn place(at: &gpu_core::Placement) -> Placement {
+fn place(at: gpu_core::Placement) -> Placement {
     Placement {
         start: u8::try_from(at.start).unwrap_or(u8::MAX),
         size: u8::try_from(at.size).unwrap_or(u8::MAX),
@@ -152,7 +152,7 @@ pub(crate) fn held(gpu: &Gpu, usage: &Usage) -> Vec<Held> {
             pinned: parts.iter().any(|part| part.pinned) || uses(instance, u32::MAX),
             compute: Compute::of(&profile, parts),
             instance: Instance {
-                placement: place(&instance.placement),
+                placement: place(instance.placement),
                 profile,
             },
         })
@@ -354,7 +354,7 @@ fn steps(plan: &CheckedPlan, inventory: &Inventory) -> gpu_core::Plan {
         let uuid = || gpu.uuid.clone();
         let live = |instance: &Instance| {
             let instances = gpu.mig.iter().flat_map(|mig| &mig.gpu_instances);
-            let mut at = instances.filter(|live| place(&live.placement) == instance.placement);
+            let mut at = instances.filter(|live| place(live.placement) == instance.placement);
             at.next()
         };
         match step {

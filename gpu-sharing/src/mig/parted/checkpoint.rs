@@ -240,7 +240,9 @@ fn packed(whole: u32, sizes: &[u32]) -> Option<Vec<Part>> {
         return Some(Vec::new());
     }
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
-    sizes.iter().for_each(|&size| *counts.entry(size).or_default() += 1);
+    for &size in sizes {
+        *counts.entry(size).or_default() += 1;
+    }
     let wanted: Vec<_> = counts.into_iter().rev().collect();
     let division = crate::mig::compute::divide(whole, &[Vec::new()], &wanted)?;
     let mut parts = division.changes.into_iter().next()?.1;

@@ -89,11 +89,12 @@ pub struct NoSuchConfig {
 fn shortened(names: &[String]) -> String {
     const SHOWN: usize = 12;
     let more = names.len().saturating_sub(SHOWN);
-    let mut text = names[..names.len() - more].join(", ");
+    let text = names[..names.len() - more].join(", ");
     if more > 0 {
-        text += &format!(" and {more} more");
+        format!("{text} and {more} more")
+    } else {
+        text
     }
-    text
 }
 
 impl Spec {

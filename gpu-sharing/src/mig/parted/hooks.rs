@@ -160,6 +160,10 @@ mod tests {
 
     #[test]
     fn hooks_are_read_and_what_is_not_known_is_refused() {
+        #[track_caller]
+        fn check(text: &str, expected: &str) {
+            assert_eq!(Hooks::parse(text).unwrap_err().to_string(), expected);
+        }
         let text = "version: v1\nhooks:\n  apply-start:\n  - command: /bin/sh\n    args: ['-c', 'true']\n    envs: {A: b}\n    \
                     workdir: /\n";
         let hooks = Hooks::parse(text).unwrap();
@@ -171,10 +175,6 @@ mod tests {
             ("/bin/sh", 2, "b")
         );
         assert!(hooks.commands(Hook::ApplyExit).is_empty());
-        #[track_caller]
-        fn check(text: &str, expected: &str) {
-            assert_eq!(Hooks::parse(text).unwrap_err().to_string(), expected);
-        }
         check("hooks: {}", "unknown version: ");
         check(
             "version: v1\nhooks: {start: []}",

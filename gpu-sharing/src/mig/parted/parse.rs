@@ -108,9 +108,9 @@ fn spec(at: &At<'_>) -> Result<Spec> {
     let fields = at.map("a map")?;
     known(&fields, &["device-filter", "devices", "mig-enabled", "mig-devices"])?;
     let field = |name: &str| fields.iter().find(|(key, ..)| *key == name).map(|(_, _, at)| at);
-    let mig_enabled = match required(at, &fields, "mig-enabled")?.node.value {
-        Value::Bool(enabled) => enabled,
-        _ => return Err(required(at, &fields, "mig-enabled")?.refuse("expected true or false")),
+    let enabled = required(at, &fields, "mig-enabled")?;
+    let Value::Bool(mig_enabled) = enabled.node.value else {
+        return Err(enabled.refuse("expected true or false"));
     };
     let devices = devices(&required(at, &fields, "devices")?)?;
     let device_filter = field("device-filter").map_or(Ok(Vec::new()), filter)?;
@@ -412,10 +412,8 @@ mod tests {
     fn aliases_that_multiply_end_in_an_error_and_not_in_memory() {
         let mut text = "version: v1\na0: &a0 [x]\n".to_owned();
         for n in 1..40 {
-            text += &format!(
-                "a{n}: &a{n} [*a{0}, *a{0}, *a{0}, *a{0}, *a{0}, *a{0}, *a{0}, *a{0}, *a{0}]\n",
-                n - 1
-            );
+            let nine = vec![format!("*a{}", n - 1); 9].join(", ");
+            text = format!("{text}a{n}: &a{n} [{nine}]\n");
         }
         assert!(matches!(Configs::parse(&text), Err(Error::Syntax { .. })));
         let deep = "[".repeat(100_000);

@@ -365,7 +365,7 @@ fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<
             let whole = [Part::whole(gpu.board.profile(row.index))];
             for (at, (placement, (destroyed, made))) in places.zip(&division.changes).enumerate() {
                 let usual = at >= stay.len() && **made == whole;
-                if !usual && !(destroyed.is_empty() && made.is_empty()) {
+                if !(usual || destroyed.is_empty() && made.is_empty()) {
                     changes.push(ComputeChange {
                         instance: Instance {
                             placement,
