@@ -248,6 +248,9 @@ impl Attempt<'_> {
                     asked.insert(pod.clone());
                 }
             }
+            if self.cluster.node().await?.config() != Some(self.value) {
+                bail!("another value is asked for by now");
+            }
             let (pods, version) = self.cluster.pods().await?;
             let left = pods
                 .iter()
