@@ -23,12 +23,21 @@ async fn main() -> anyhow::Result<()> {
     let mut nodes = BTreeMap::new();
     for file in fs::read_dir(&folder).with_context(|| format!("cannot list `{folder}`"))? {
         let path = file?.path();
-        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else {
+            continue;
+        };
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        nodes.insert(name.to_owned(), node(&text).with_context(|| format!("cannot use `{}`", path.display()))?);
+        nodes.insert(
+            name.to_owned(),
+            node(&text).with_context(|| format!("cannot use `{}`", path.display()))?,
+        );
     }
-    let listener = tokio::net::TcpListener::bind(&address).await.with_context(|| format!("cannot listen on {address}"))?;
-    axum::serve(listener, router(Arc::new(nodes))).await.context("the server ended")
+    let listener = tokio::net::TcpListener::bind(&address)
+        .await
+        .with_context(|| format!("cannot listen on {address}"))?;
+    axum::serve(listener, router(Arc::new(nodes)))
+        .await
+        .context("the server ended")
 }
 
 /// The GPUs of a node, all that exists on them in use.
@@ -41,35 +50,55 @@ fn node(text: &str) -> anyhow::Result<Fleet> {
         }
         gpu
     };
-    Ok(Fleet::new(fleet(&inventory, &Usage::default())?.gpus().iter().map(taken))?)
+    Ok(Fleet::new(
+        fleet(&inventory, &Usage::default())?.gpus().iter().map(taken),
+    )?)
 }
 
 fn router(nodes: Nodes) -> Router {
-    Router::new().route("/filter", post(filter)).route("/prioritize", post(prioritize)).with_state(nodes)
+    Router::new()
+        .route("/filter", post(filter))
+        .route("/prioritize", post(prioritize))
+        .with_state(nodes)
 }
 
 /// What the containers of a pod ask for together.
 fn demand(pod: &Value) -> Demand {
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    let limits = containers.filter_map(|container| container["resources"]["limits"].as_object()).flatten();
+    let limits = containers
+        .filter_map(|container| container["resources"]["limits"].as_object())
+        .flatten();
     let profile = |(name, count): (&String, &Value)| {
         let name = name.strip_prefix("nvidia.com/mig-")?;
         // In resource names attributes follow a dot: `1g.10gb.me`.
-        let name = name.split_once("gb.").map_or_else(|| name.to_owned(), |(size, list)| format!("{size}gb+{list}"));
-        let count = count.as_str().and_then(|text| text.parse().ok()).or_else(|| u32::try_from(count.as_u64()?).ok());
+        let name = name
+            .split_once("gb.")
+            .map_or_else(|| name.to_owned(), |(size, list)| format!("{size}gb+{list}"));
+        let count = count
+            .as_str()
+            .and_then(|text| text.parse().ok())
+            .or_else(|| u32::try_from(count.as_u64()?).ok());
         Some((name.parse::<Profile>().ok()?, count?))
     };
     limits.filter_map(profile).collect()
 }
 
 fn named(arguments: &Value) -> impl Iterator<Item = &str> {
-    arguments["nodenames"].as_array().into_iter().flatten().filter_map(Value::as_str)
+    arguments["nodenames"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 /// What the node is worth less after the pod than before; why not, where it does not fit.
 fn added(nodes: &Nodes, name: &str, demand: &Demand) -> Result<u32, String> {
     let fleet = nodes.get(name).ok_or("nothing is known of its GPUs")?;
-    let loss = |demand| plan(fleet, demand).map(|plan| plan.cost.loss).map_err(|error| error.to_string());
+    let loss = |demand| {
+        plan(fleet, demand)
+            .map(|plan| plan.cost.loss)
+            .map_err(|error| error.to_string())
+    };
     Ok(loss(demand)?.saturating_sub(loss(&Demand::default())?))
 }
 
@@ -89,13 +118,20 @@ async fn filter(State(nodes): State<Nodes>, Json(arguments): Json<Value>) -> Jso
 
 async fn prioritize(State(nodes): State<Nodes>, Json(arguments): Json<Value>) -> Json<Value> {
     let demand = demand(&arguments["pod"]);
-    let added: Vec<_> = named(&arguments).map(|name| (name, added(&nodes, name, &demand).unwrap_or(u32::MAX))).collect();
+    let added: Vec<_> = named(&arguments)
+        .map(|name| (name, added(&nodes, name, &demand).unwrap_or(u32::MAX)))
+        .collect();
     let mut distinct: Vec<_> = added.iter().map(|&(_, added)| added).collect();
     distinct.sort_unstable();
     distinct.dedup();
     // The scheduler's scores go from 0 to 10: the rank counts, not the distance.
     let score = |added| 10_usize.saturating_sub(distinct.iter().position(|&other| other == added).unwrap_or(10));
-    Json(added.iter().map(|&(name, added)| json!({ "host": name, "score": score(added) })).collect())
+    Json(
+        added
+            .iter()
+            .map(|&(name, added)| json!({ "host": name, "score": score(added) }))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -115,9 +151,17 @@ mod tests {
             for &start in starts {
                 node.create_mig(0, "1g.10gb", Some(start)).expect("it fits");
             }
-            let search = LibrarySearch { library: Some(node.library()), ..LibrarySearch::default() };
-            let inventory = Library::open(&search).and_then(|library| library.inventory(&node.root())).expect("it is read");
-            (name.to_owned(), super::node(&serde_json::to_string(&inventory).expect("JSON")).expect("a fleet"))
+            let search = LibrarySearch {
+                library: Some(node.library()),
+                ..LibrarySearch::default()
+            };
+            let inventory = Library::open(&search)
+                .and_then(|library| library.inventory(&node.root()))
+                .expect("it is read");
+            (
+                name.to_owned(),
+                super::node(&serde_json::to_string(&inventory).expect("JSON")).expect("a fleet"),
+            )
         };
         Arc::new(BTreeMap::from([read("used", &[0]), read("empty", &[])]))
     }
@@ -127,12 +171,19 @@ mod tests {
         let limits = json!({ format!("nvidia.com/mig-{profile}"): "1" });
         let pod = json!({ "spec": { "containers": [{ "resources": { "limits": limits } }] } });
         let body = json!({ "pod": pod, "nodenames": ["empty", "used"] }).to_string();
-        let request = http::Request::post(verb).header("content-type", "application/json").body(Body::from(body));
+        let request = http::Request::post(verb)
+            .header("content-type", "application/json")
+            .body(Body::from(body));
         let answer = async {
-            let answer = router(Arc::clone(nodes)).oneshot(request.expect("a request")).await.expect("an answer");
+            let answer = router(Arc::clone(nodes))
+                .oneshot(request.expect("a request"))
+                .await
+                .expect("an answer");
             to_bytes(answer.into_body(), 1 << 20).await.expect("all of it")
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
         let answer: Value = serde_json::from_slice(&runtime.block_on(answer)).expect("JSON");
         assert_eq!(answer, *expected);
     }
@@ -142,13 +193,28 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let nodes = nodes(folder.path());
         let reason = "1 of 1 × `7g.80gb` do not fit on";
-        let Json(answer) = tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(filter(
-            State(Arc::clone(&nodes)),
-            Json(json!({ "nodenames": ["used"], "pod": { "spec": { "containers": [{ "resources": { "limits":
-                { "nvidia.com/mig-7g.80gb": "1" } } }] } } })),
-        ));
-        assert!(answer["failedNodes"]["used"].as_str().is_some_and(|text| text.starts_with(reason)), "{answer}");
-        check(&nodes, "/filter", "1g.10gb.me", &json!({ "nodenames": ["empty", "used"], "failedNodes": {} }));
+        let Json(answer) = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+            .block_on(filter(
+                State(Arc::clone(&nodes)),
+                Json(
+                    json!({ "nodenames": ["used"], "pod": { "spec": { "containers": [{ "resources": { "limits":
+                { "nvidia.com/mig-7g.80gb": "1" } } }] } } }),
+                ),
+            ));
+        assert!(
+            answer["failedNodes"]["used"]
+                .as_str()
+                .is_some_and(|text| text.starts_with(reason)),
+            "{answer}"
+        );
+        check(
+            &nodes,
+            "/filter",
+            "1g.10gb.me",
+            &json!({ "nodenames": ["empty", "used"], "failedNodes": {} }),
+        );
         let scores = json!([{ "host": "empty", "score": 9 }, { "host": "used", "score": 10 }]);
         check(&nodes, "/prioritize", "1g.10gb", &scores);
     }

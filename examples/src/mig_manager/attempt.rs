@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context as _, anyhow, bail};
@@ -35,6 +35,9 @@ use crate::{
     hardware::Hardware,
     mig_apply::{self, Before, Extent, Node, Report},
 };
+
+/// How often an eviction that was not allowed is asked for again.
+const EVICT_AGAIN: Duration = Duration::from_secs(2);
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -67,6 +70,15 @@ enum Applied {
 
 /// Whatever uses GPUs has gone by then.
 struct Gone;
+
+/// Says when it is dropped that GPUs are no longer being changed.
+struct Clear(Arc<AtomicBool>);
+
+impl Drop for Clear {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
+}
 
 impl Before for Gone {}
 
@@ -165,7 +177,11 @@ impl Attempt<'_> {
             evicted = users.pods;
         }
         if disturbs {
-            self.pause(&node, lease.clone(), &evicted).await?;
+            self.pause(&node, lease, &evicted).await?;
+            if self.manager.with_shutdown_host_gpu_clients {
+                let modes = ideal.plan.changes.iter().any(|change| change.mode.is_some());
+                self.stop_services(modes).await?;
+            }
         }
         self.claim(&ideal, &inventory, disturbs)?;
         let report = self.change(source, disturbs).await?;
@@ -262,7 +278,14 @@ impl Attempt<'_> {
             if left.is_empty() {
                 break;
             }
-            if timeout_at(deadline, self.cluster.pod_changes(&version)).await.is_err() {
+            // Nobody tells when a disruption budget allows an eviction.
+            let look = if asked.len() < evicted.len() {
+                Instant::now() + EVICT_AGAIN
+            } else {
+                deadline
+            };
+            let waited = timeout_at(look.min(deadline), self.cluster.pod_changes(&version)).await;
+            if waited.is_err() && Instant::now() >= deadline {
                 bail!(
                     "these pods are not gone after {} s: {}",
                     self.manager.ours.pause_seconds,
@@ -270,14 +293,14 @@ impl Attempt<'_> {
                 );
             }
         }
-        if self.manager.with_shutdown_host_gpu_clients {
-            self.stop_services(&mut lease).await?;
-        }
         Ok(())
     }
 
-    async fn stop_services(&self, lease: &mut Lease) -> anyhow::Result<()> {
-        let named = services::named(self.manager.gpu_clients_file.as_deref())?;
+    /// Stops the host's services, and the kubelet where MIG mode changes: it holds what devices it has been told of.
+    async fn stop_services(&self, modes: bool) -> anyhow::Result<()> {
+        let mut lease = Lease::of(&self.cluster.node().await?).context("the lease is gone")?;
+        let mut named = services::named(self.manager.gpu_clients_file.as_deref())?;
+        named.extend(modes.then(|| self.manager.host_kubelet_systemd_service.clone()));
         let root = self.manager.host_root_mount.clone();
         let active = blocking({
             let root = root.clone();
@@ -344,6 +367,8 @@ impl Attempt<'_> {
         let changing = Arc::clone(&self.changing);
         changing.store(true, SeqCst);
         let changed = blocking(move || {
+            // Cleared by this thread, which goes on where the attempt is given up.
+            let _changing = Clear(changing);
             let node = node(&library, &hardware);
             let select = |inventory: &Inventory| select(&source, &value, inventory);
             let modes = reboots && !select(&node.inventory()?)?.mode_differs(&node.inventory()?).is_empty();
@@ -364,7 +389,6 @@ impl Attempt<'_> {
             Ok(report)
         });
         let changed = changed.await;
-        changing.store(false, SeqCst);
         tracing::info!("step resume: who waited goes on");
         changed
     }

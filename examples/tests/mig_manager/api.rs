@@ -99,7 +99,10 @@ impl Api {
         let parts: Vec<_> = path.trim_start_matches("/api/v1/").split('/').collect();
         if parts[0] == "nodes" && state.failures > 0 {
             state.failures -= 1;
-            return (500, json!({ "kind": "Status", "status": "Failure", "message": "no", "reason": "x", "code": 500 }));
+            return (
+                500,
+                json!({ "kind": "Status", "status": "Failure", "message": "no", "reason": "x", "code": 500 }),
+            );
         }
         match (method, parts.as_slice()) {
             ("GET", ["nodes", _]) => (200, state.node()),
@@ -114,7 +117,11 @@ impl Api {
             }
             ("GET", ["pods"]) => (200, list("Pod", state.version, &state.pods)),
             ("GET", ["namespaces", _, "pods"]) => {
-                let app = |pod: &&Value| pod["metadata"]["labels"]["app"].as_str().is_some_and(|app| query.contains(app));
+                let app = |pod: &&Value| {
+                    pod["metadata"]["labels"]["app"]
+                        .as_str()
+                        .is_some_and(|app| query.contains(app))
+                };
                 let found: Vec<_> = state.pods.iter().filter(app).cloned().collect();
                 (200, list("Pod", state.version, &found))
             }
@@ -124,15 +131,24 @@ impl Api {
             }
             ("POST", ["namespaces", _, "pods", _, "eviction"]) if state.budget => {
                 let refused = "Cannot evict pod as it would violate the pod's disruption budget.";
-                (429, json!({ "kind": "Status", "status": "Failure", "message": refused, "reason": "TooManyRequests", "code": 429 }))
+                (
+                    429,
+                    json!({ "kind": "Status", "status": "Failure", "message": refused, "reason": "TooManyRequests", "code": 429 }),
+                )
             }
             ("POST", ["namespaces", _, "pods", name, "eviction"]) => {
                 state.evicted.push((*name).to_owned());
                 state.pods.retain(|pod| pod["metadata"]["name"] != *name);
                 state.version += 1;
-                (201, json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }))
+                (
+                    201,
+                    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }),
+                )
             }
-            _ => (404, json!({ "kind": "Status", "status": "Failure", "message": path, "reason": "NotFound", "code": 404 })),
+            _ => (
+                404,
+                json!({ "kind": "Status", "status": "Failure", "message": path, "reason": "NotFound", "code": 404 }),
+            ),
         }
     }
 
@@ -149,7 +165,8 @@ impl Api {
             if version != known {
                 known = version;
                 let event = if pods {
-                    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "gone", "namespace": "x" } });
+                    let pod =
+                        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "gone", "namespace": "x" } });
                     json!({ "type": "DELETED", "object": pod })
                 } else {
                     json!({ "type": "MODIFIED", "object": node })

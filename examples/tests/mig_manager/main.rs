@@ -82,7 +82,8 @@ impl Bench {
     }
 
     fn ask(&self, config: &str) {
-        self.api.change(|state| drop(state.labels.insert("nvidia.com/mig.config".to_owned(), json!(config))));
+        self.api
+            .change(|state| drop(state.labels.insert("nvidia.com/mig.config".to_owned(), json!(config))));
     }
 
     #[track_caller]
@@ -103,7 +104,11 @@ impl Bench {
         });
         let now = self.api.state();
         assert_eq!(now.labels[CLIENT], "true");
-        assert!(!now.annotations.contains_key("nvidia.com/mig.pause-lease"), "{:?}", now.annotations);
+        assert!(
+            !now.annotations.contains_key("nvidia.com/mig.pause-lease"),
+            "{:?}",
+            now.annotations
+        );
     }
 
     #[track_caller]
@@ -118,7 +123,11 @@ impl Bench {
 
     fn reason(&self) -> String {
         let now = self.api.state();
-        now.annotations.get("nvidia.com/mig.config.state-reason").and_then(Value::as_str).unwrap_or_default().to_owned()
+        now.annotations
+            .get("nvidia.com/mig.config.state-reason")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     }
 
     fn devices(&self) -> Vec<String> {
@@ -129,20 +138,33 @@ impl Bench {
     /// Makes a pod use an instance of GPU 0.
     fn use_instance(&self, name: &str) {
         let uid = "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11";
-        self.api.change(|state| state.pods.push(pod(name, json!({}), "ReplicaSet")));
+        self.api
+            .change(|state| state.pods.push(pod(name, json!({}), "ReplicaSet")));
         let used = self.node.mig(0).expect("the state")[0].id;
-        let load = Load { instance: Some((used, 0)), pid: Some(4242), ..Load::default() };
+        let load = Load {
+            instance: Some((used, 0)),
+            pid: Some(4242),
+            ..Load::default()
+        };
         self.node.load(0, load).expect("it runs");
         let process = self.path("host/proc/4242");
         fs::create_dir_all(&process).expect("a folder");
         fs::write(process.join("comm"), "train\n").expect("a file");
-        let group = format!("0::/kubepods.slice/kubepods-pod{}.slice/cri-containerd-{}.scope\n", uid.replace('-', "_"), "3d".repeat(32));
+        let group = format!(
+            "0::/kubepods.slice/kubepods-pod{}.slice/cri-containerd-{}.scope\n",
+            uid.replace('-', "_"),
+            "3d".repeat(32)
+        );
         fs::write(process.join("cgroup"), group).expect("a file");
     }
 }
 
 fn pod(name: &str, selector: Value, owner: &str) -> Value {
-    let uid = if owner == "DaemonSet" { "d" } else { "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11" };
+    let uid = if owner == "DaemonSet" {
+        "d"
+    } else {
+        "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11"
+    };
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -217,8 +239,16 @@ fn who_uses_gpus_waits_while_instances_go_and_all_is_said_in_one_patch() {
     assert_eq!(patches.len(), 2, "{patches:?}");
     assert_eq!(patches[0]["labels"][CLIENT], PAUSE);
     assert_eq!(patches[0]["labels"]["nvidia.com/mig.config.state"], "pending");
-    let lease: Value = serde_json::from_str(patches[0]["annotations"]["nvidia.com/mig.pause-lease"].as_str().unwrap()).unwrap();
-    assert_eq!((lease["owner"].as_str(), lease["paused"][CLIENT].as_str()), (Some("manager-1"), Some("true")));
+    let lease: Value = serde_json::from_str(
+        patches[0]["annotations"]["nvidia.com/mig.pause-lease"]
+            .as_str()
+            .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(
+        (lease["owner"].as_str(), lease["paused"][CLIENT].as_str()),
+        (Some("manager-1"), Some("true"))
+    );
     assert_eq!(patches[1]["labels"][CLIENT], "true");
     assert_eq!(patches[1]["labels"]["nvidia.com/mig.config.state"], "success");
 }
@@ -229,7 +259,13 @@ fn what_cannot_be_fails_at_once_and_an_edit_of_the_file_mends_it() {
     bench.ask("wrong");
     let _manager = bench.start(&[]);
     bench.ends("failed", "wrong");
-    assert!(bench.reason().starts_with("GPU 0: 2 of 4 × `1g.10gb` do not fit beside"), "{}", bench.reason());
+    assert!(
+        bench
+            .reason()
+            .starts_with("GPU 0: 2 of 4 × `1g.10gb` do not fit beside"),
+        "{}",
+        bench.reason()
+    );
     assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 0));
     fs::write(bench.path("config.yaml"), CONFIG.replace("1g.10gb: 4", "1g.10gb: 2")).unwrap();
     bench.ends("success", "wrong");
@@ -252,7 +288,10 @@ fn a_pod_that_uses_what_has_to_go_is_named_and_evicted_only_where_that_is_asked(
     bench.ends("failed", "halves");
     assert!(bench.reason().contains("pod apps/training"), "{}", bench.reason());
     let event = bench.api.state().events[0].clone();
-    assert!(event["message"].as_str().unwrap().contains("pod apps/training"), "{event}");
+    assert!(
+        event["message"].as_str().unwrap().contains("pod apps/training"),
+        "{event}"
+    );
     assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 1));
     manager.end();
 
@@ -286,14 +325,20 @@ fn a_manager_that_was_killed_while_others_wait_is_repaired_by_its_next_start() {
 
     // Killed with a value that is no longer there.
     bench.api.change(|state| state.stubborn = true);
-    bench.api.change(|state| state.pods.push(pod("client", json!({ CLIENT: "true" }), "DaemonSet")));
+    bench
+        .api
+        .change(|state| state.pods.push(pod("client", json!({ CLIENT: "true" }), "DaemonSet")));
     bench.ask("all-1g.10gb");
     let manager = bench.start(&[]);
     bench.pauses();
     manager.kill();
-    bench.api.change(|state| drop(state.labels.remove("nvidia.com/mig.config")));
+    bench
+        .api
+        .change(|state| drop(state.labels.remove("nvidia.com/mig.config")));
     let _manager = bench.start(&[]);
-    bench.wait("resumed", |now| now.labels[CLIENT] == "true" && !now.annotations.contains_key("nvidia.com/mig.pause-lease"));
+    bench.wait("resumed", |now| {
+        now.labels[CLIENT] == "true" && !now.annotations.contains_key("nvidia.com/mig.pause-lease")
+    });
 }
 
 #[test]

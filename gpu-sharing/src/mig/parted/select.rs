@@ -18,10 +18,10 @@ pub struct Selection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// `devices` has an index that no GPU has.
+    /// `devices` has indices that no GPU has.
     NoSuchIndex {
-        /// The index.
-        index: u32,
+        /// The indices.
+        indices: Vec<u32>,
     },
     /// `devices` names a GPU that the filter does not let through.
     Filtered {
@@ -47,7 +47,15 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchIndex { index } => write!(f, "`devices` names GPU {index}, and there is none"),
+            Self::NoSuchIndex { indices } => {
+                const SHOWN: usize = 8;
+                let shown: Vec<_> = indices.iter().take(SHOWN).map(ToString::to_string).collect();
+                write!(f, "`devices` names GPU {}", shown.join(", "))?;
+                if indices.len() > SHOWN {
+                    write!(f, " and {} more", indices.len() - SHOWN)?;
+                }
+                f.write_str(", which this node lacks")
+            }
             Self::Filtered { index, name } => {
                 write!(
                     f,
@@ -125,9 +133,10 @@ impl Config<'_> {
         for spec in self.specs {
             if let Devices::Indices(indices) = &spec.devices {
                 let missing = indices.iter().filter(|index| find(inventory, **index).is_none());
-                selection
-                    .notes
-                    .extend(missing.map(|&index| Note::NoSuchIndex { index }));
+                let indices: Vec<_> = missing.copied().collect();
+                if !indices.is_empty() {
+                    selection.notes.push(Note::NoSuchIndex { indices });
+                }
             }
             for gpu in inventory.gpus.iter().filter(|gpu| spec.devices.contains(gpu.index)) {
                 let (index, name) = (gpu.index, gpu.name.clone());
