@@ -56,7 +56,7 @@ impl Bench {
         fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).expect("a file");
         api.change(|state| {
             state.labels.insert(CLIENT.to_owned(), json!("true"));
-            state.pods.push(pod("client", json!({ CLIENT: "true" }), "DaemonSet"));
+            state.pods.push(pod("client", &json!({ CLIENT: "true" }), "DaemonSet"));
         });
         Self { folder, node, api }
     }
@@ -139,7 +139,7 @@ impl Bench {
     fn use_instance(&self, name: &str) {
         let uid = "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11";
         self.api
-            .change(|state| state.pods.push(pod(name, json!({}), "ReplicaSet")));
+            .change(|state| state.pods.push(pod(name, &json!({}), "ReplicaSet")));
         let used = self.node.mig(0).expect("the state")[0].id;
         let load = Load {
             instance: Some((used, 0)),
@@ -159,7 +159,7 @@ impl Bench {
     }
 }
 
-fn pod(name: &str, selector: Value, owner: &str) -> Value {
+fn pod(name: &str, selector: &Value, owner: &str) -> Value {
     let uid = if owner == "DaemonSet" {
         "d"
     } else {
@@ -327,7 +327,7 @@ fn a_manager_that_was_killed_while_others_wait_is_repaired_by_its_next_start() {
     bench.api.change(|state| state.stubborn = true);
     bench
         .api
-        .change(|state| state.pods.push(pod("client", json!({ CLIENT: "true" }), "DaemonSet")));
+        .change(|state| state.pods.push(pod("client", &json!({ CLIENT: "true" }), "DaemonSet")));
     bench.ask("all-1g.10gb");
     let manager = bench.start(&[]);
     bench.pauses();
