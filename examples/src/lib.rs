@@ -10,6 +10,7 @@
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
@@ -36,6 +37,7 @@ pub mod device_plugin;
 #[cfg(any(
     feature = "device-plugin",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "quickstart",
     feature = "toolkit"
 ))]
@@ -48,7 +50,7 @@ mod events;
 pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
-#[cfg(feature = "gpuctl")]
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
 mod hardware;
 #[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod health;
@@ -56,11 +58,16 @@ mod health;
     feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
+    feature = "mig-manager",
     feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod logging;
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
+mod mig_apply;
+#[cfg(feature = "mig-manager")]
+pub mod mig_manager;
 #[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
 mod metrics;
 #[cfg(feature = "mps-daemon")]
@@ -83,6 +90,7 @@ mod toolkit_config;
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "mps-daemon",
     feature = "toolkit"
 ))]
