@@ -2,6 +2,10 @@
 //!
 //! It installs the container runtime and the hooks, describes the GPUs for CDI and again when they change, makes the engine
 //! offer the runtime, and takes that back when it ends. What is installed stays: containers refer to it.
+//!
+//! The driver's library is loaded by a child of this program, which describes the node and ends: the memory that it takes is
+//! given back with it, a driver that hangs or breaks keeps the engine's set-up from nothing, and one that is replaced is not
+//! held open.
 
 use std::{
     ffi::OsString,
@@ -28,6 +32,7 @@ use crate::{
 };
 
 mod arguments;
+mod child;
 mod host;
 mod install;
 mod specs;
@@ -50,6 +55,10 @@ struct Toolkit {
 
     #[command(flatten)]
     logging: Logging,
+
+    /// Describes the node once and ends: what this program has a child of its own do
+    #[arg(long, hide = true)]
+    describe: bool,
 }
 
 /// Runs `gpu-toolkit` with these arguments, the program's name first.
@@ -59,6 +68,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     program::run(|| {
         toolkit.logging.start()?;
         let arguments = &toolkit.arguments;
+        arguments.check();
+        if toolkit.describe {
+            return specs::describe(arguments);
+        }
         if arguments.dry_run {
             return dry_run(arguments);
         }
@@ -76,7 +89,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let target = arguments.target()?;
     install::install(arguments, &target)?;
     if arguments.creates_control_nodes() {
-        create_control_nodes(arguments);
+        create_nodes(arguments, &device_nodes::control(&arguments.host_root));
     }
     let mut specs = Specs::new(arguments);
     specs.update()?;
@@ -110,10 +123,10 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// The driver makes these only when a program of its own is run. What cannot be made is logged: that program may do better.
-fn create_control_nodes(arguments: &Arguments) {
+fn create_nodes(arguments: &Arguments, nodes: &[device_nodes::Node]) {
     let dev_root = arguments.dev_root_here();
-    for node in device_nodes::control(&arguments.host_root) {
-        match device_nodes::create(&node, &dev_root) {
+    for node in nodes {
+        match device_nodes::create(node, &dev_root) {
             Ok(true) => tracing::info!("made `{}`", node.path),
             Ok(false) => {}
             Err(error) => tracing::warn!("cannot make `{}`: {error}", node.path),
