@@ -23,6 +23,7 @@
 //! - [`profiles`], [`boards`]: what can be simulated
 //! - [`NodeSpec`], [`Node`]: making a node and changing it
 //! - [`NodeFile`]: what `node.yaml` holds
+//! - [`Call`]: an NVML call that somebody made, out of a log that is off until asked for
 //! - [`library`]: where this build's library is
 //! - [`Error`]: why something failed
 //!
@@ -30,7 +31,7 @@
 //! Name | Adds | Default
 //! ---|---|---
 //! `cli` | `cli::run`, the command `gpu-sim` | yes
-//! `smi` | `smi::run`, the command `nvidia-smi` | yes
+//! `programs` | `programs::run`, the driver's programs: `nvidia-smi` and others | yes
 //!
 //! # What this crate does not do
 //! It starts no thread, computes nothing on a GPU, and knows nothing of Kubernetes or of its sister crates.
@@ -54,9 +55,11 @@ mod node_file;
 mod nvml;
 mod pci;
 mod profile;
+#[cfg(feature = "programs")]
+pub mod programs;
 mod seed;
-#[cfg(feature = "smi")]
-pub mod smi;
+#[cfg(feature = "programs")]
+mod smi;
 mod spec;
 mod state;
 mod tree;
@@ -68,11 +71,12 @@ pub use crate::{
     error::{Error, Result},
     library::library,
     mig::{MediaEngines, MigProfile, MigTable},
-    node::{Load, MigInstance, Node},
+    node::{Load, MigInstance, Node, Service},
     node_file::{Fabric, GpuEntry, NodeFile, NvLink},
     pci::{ParsePciAddressError, PciAddress},
     profile::{Profile, Slot, profiles},
     spec::NodeSpec,
+    state::Call,
 };
 
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! The command `nvidia-smi`: the summary table, `-L`, `--query-gpu`, changes of modes, and `mig`.
+//! The command `nvidia-smi`: the summary table, `-L`, `--query-gpu`, changes of modes, `mig`, and `topo -m`.
 //!
 //! It loads `libnvidia-ml.so.1` by the loader's search path and knows nothing else of a simulated node, so that in a
 //! container it says what the library there says. Layout, texts and exit codes are those of the real one, measured with
@@ -13,6 +13,7 @@ mod query;
 #[expect(unsafe_code, reason = "calls what the wrapper does not have")]
 mod raw;
 mod table;
+mod topology;
 
 use std::{
     ffi::OsString,
@@ -23,6 +24,7 @@ use std::{
 
 use nvml_wrapper::{Device, Nvml, error::NvmlError};
 
+pub(crate) use self::date::Date;
 use self::{
     arguments::{Arguments, Command},
     failure::Failure,
@@ -35,7 +37,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 ///
 /// Exit codes: 0 done; 2 an option that does not fit; 6 no such GPU; 255 an unknown option; else NVML's own code, such as
 /// 9 (no driver), 12 (no library), 15 (a GPU is lost) or 18 (driver and library differ).
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match answer(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -61,6 +63,7 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> 
         Command::List => list(&gpus)?,
         Command::Query(query) => query.answer(&nvml, &gpus),
         Command::Mig(command) => command.answer(&gpus)?,
+        Command::Topology => topology::matrix(&gpus)?,
         Command::Change(change) => change.answer(&gpus)?,
     };
     print(&text)?;

@@ -4,13 +4,15 @@ mod capabilities;
 mod dev;
 mod driver_root;
 mod proc;
+mod socket;
 mod sys;
 
 pub(crate) use self::{
     capabilities::show_mig,
-    dev::{CONTROL, NVIDIA},
+    dev::{CAPABILITIES, CONTROL, NVIDIA},
     driver_root::library_folder,
-    proc::irq,
+    proc::{compute_instance, gpu_instance, irq},
+    socket::show_service,
 };
 
 use std::{
@@ -59,7 +61,7 @@ pub(crate) fn change_kernel_driver(root: &Path, node: &NodeFile) -> Result<()> {
 }
 
 /// Removes a file; that it is absent is fine.
-fn absent(path: &Path) -> io::Result<()> {
+pub(crate) fn absent(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         done => done,

@@ -3,6 +3,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gpu_core::root::Root;
 use rustix::{
     fs::{FileType, Stat},
     io::Errno,
@@ -10,7 +11,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::libraries::CachedLibrary;
-use crate::{Error, Result, root::Root};
+use crate::{Error, Result};
 
 /// A file of the driver root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,5 @@
-//! The `nvidia-smi` of a simulated node.
+//! The driver's programs of a simulated node in one executable, named after the one that is used most.
 
 fn main() -> std::process::ExitCode {
-    gpu_sim::smi::run(std::env::args_os())
+    gpu_sim::programs::run(std::env::args_os())
 }

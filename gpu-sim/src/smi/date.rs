@@ -8,13 +8,13 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"]; // the epoch was a Thursday
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Date {
+pub(crate) struct Date {
     seconds: u64,
     milliseconds: u32,
 }
 
 impl Date {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             seconds: since.as_secs(),
@@ -40,6 +40,11 @@ impl Date {
     pub(super) fn short(self) -> String {
         let (year, month, day) = self.civil();
         format!("{year}/{month:02}/{day:02} {}.{:03}", self.time(), self.milliseconds)
+    }
+
+    /// `2026-12-01 01:24:28.123`
+    pub(crate) fn iso(self) -> String {
+        self.short().replace('/', "-")
     }
 
     fn time(self) -> String {

@@ -21,11 +21,7 @@ pub(super) fn write(
         entry(tree, &filled(line, &node.driver))?;
     }
     library(&tree.path(&format!("{}/libnvidia-ml.so.{}", library_folder(), node.driver))?)?;
-    program(
-        tree,
-        "usr/bin/nvidia-smi",
-        nvidia_smi.map(Path::to_owned).or_else(built_nvidia_smi),
-    )
+    programs(tree, nvidia_smi.map(Path::to_owned).or_else(built_nvidia_smi))
 }
 
 /// Replaces what bears the driver's version; programs stay.
@@ -96,12 +92,31 @@ fn built_nvidia_smi() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-fn program(tree: &Tree<'_>, path: &str, program: Option<PathBuf>) -> Result<()> {
+/// One executable under all its names. Links, because nobody minds and a node is smaller.
+fn programs(tree: &Tree<'_>, program: Option<PathBuf>) -> Result<()> {
+    const PATH: &str = "usr/bin/nvidia-smi";
     let Some(program) = program else {
-        return tree.file(path, 0o755, not_simulated(path));
+        return tree.file(PATH, 0o755, not_simulated(PATH));
     };
-    tree.file(path, 0o755, fs::read(&program).map_err(Error::read(&program))?)
+    tree.file(PATH, 0o755, fs::read(&program).map_err(Error::read(&program))?)?;
+    for name in PROGRAMS {
+        let path = tree.path(&format!("usr/bin/{name}"))?;
+        let link = || {
+            super::absent(&path)?;
+            fs::hard_link(tree.root.join(PATH), &path)
+        };
+        link().map_err(Error::write(&path))?;
+    }
+    Ok(())
 }
+
+/// What the executable is besides `nvidia-smi`.
+const PROGRAMS: [&str; 4] = [
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+];
 
 /// Stands where a program would be: tools that look for it find it, and whoever runs it learns the truth.
 fn not_simulated(path: &str) -> String {
