@@ -92,7 +92,11 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         create_nodes(arguments, &device_nodes::control(&arguments.host_root));
     }
     let mut specs = Specs::new(arguments);
-    specs.update()?;
+    tokio::select! {
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+        described = specs.update() => described?,
+    }
     let configured = !arguments.no_runtime_config;
     if configured {
         configure(arguments, &target)?;
@@ -105,12 +109,10 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            () = tokio::time::sleep(LOOK_AGAIN) => {
-                // A node whose driver is being replaced is described when that is done.
-                if let Err(error) = specs.update() {
-                    tracing::warn!("{error:#}");
-                }
-            }
+            // A node whose driver is being replaced is described when that is done.
+            looked = look_again(&mut specs) => if let Err(error) = looked {
+                tracing::warn!("{error:#}");
+            },
         }
     }
     if configured {
@@ -120,6 +122,11 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+async fn look_again(specs: &mut Specs<'_>) -> anyhow::Result<()> {
+    tokio::time::sleep(LOOK_AGAIN).await;
+    specs.update().await
 }
 
 /// The driver makes these only when a program of its own is run. What cannot be made is logged: that program may do better.

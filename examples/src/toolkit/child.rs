@@ -5,7 +5,6 @@ use std::{
     ffi::OsString,
     os::unix::process::CommandExt as _,
     process::{Child, Command, ExitStatus},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -25,11 +24,12 @@ impl Drop for Running {
     }
 }
 
-/// Runs this program with its arguments and one more, and waits until it ends.
+/// Runs this program with its arguments and one more, and waits until it ends; one that is not waited for any longer is
+/// killed.
 ///
 /// # Errors
 /// If it cannot be started, or does not end in time: then it is killed.
-pub(super) fn run(argument: &str) -> anyhow::Result<ExitStatus> {
+pub(super) async fn run(argument: &str) -> anyhow::Result<ExitStatus> {
     let mut own = env::args_os();
     let name = own.next().unwrap_or_else(|| OsString::from("gpu-toolkit"));
     let mut command = Command::new("/proc/self/exe");
@@ -47,6 +47,6 @@ pub(super) fn run(argument: &str) -> anyhow::Result<ExitStatus> {
                 LIMIT.as_secs()
             );
         }
-        thread::sleep(Duration::from_millis(5));
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

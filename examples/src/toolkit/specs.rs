@@ -68,7 +68,7 @@ impl<'a> Specs<'a> {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(super) fn update(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn update(&mut self) -> anyhow::Result<()> {
         if !self.arguments.cdi_enabled {
             return Ok(());
         }
@@ -79,15 +79,24 @@ impl<'a> Specs<'a> {
         {
             return Ok(());
         }
-        let status = child::run("--describe")?;
-        match status.code() {
-            Some(0 | IN_PART) => {}
-            _ => bail!("the node could not be described: {status}"),
-        }
+        let in_full = match child::run("--describe").await {
+            Ok(status) if status.success() => true,
+            Ok(status) if status.code() == Some(IN_PART) => false,
+            Ok(status) if status.code().is_some() => bail!("the node could not be described: {status}"),
+            // The driver broke it, or hung: no reason to leave the node as it is otherwise.
+            Ok(status) => {
+                tracing::warn!("the reader of the driver did not end by itself: {status}");
+                false
+            }
+            Err(error) => {
+                tracing::warn!("the node is not described: {error:#}");
+                false
+            }
+        };
         // As it is now: the child made nodes that were missing.
         self.last = Some(Attempt {
             node: Fingerprint::of(self.arguments),
-            in_full: status.success(),
+            in_full,
             when: Instant::now(),
         });
         Ok(())
