@@ -87,12 +87,11 @@ pub fn generate_none(files: &DriverFiles, options: &GenerateOptions) -> Result<S
         env: vec![format!("{}=", names::EMPTY_DEVICE)],
         ..ContainerEdits::default()
     };
-    let name = names::NONE.parse().expect("a valid device name");
-    let options = GenerateOptions {
+    let alone = GenerateOptions {
         all_device: false,
         ..options.clone()
     };
-    finish(&options, vec![device(name, edits)], common)
+    finish(&alone, vec![device(options::none_name(), edits)], common)
 }
 
 fn driver_version(files: &DriverFiles, looked_for: impl FnOnce() -> Option<String>) -> Result<&str> {

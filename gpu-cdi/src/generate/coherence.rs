@@ -1,5 +1,5 @@
 use super::{add_all, options::all_name, simplify};
-use crate::{Kind, Result, Spec, names};
+use crate::{Result, Spec, names};
 
 /// One spec for the devices whose memory is coherent with the processor's and one for the others, as far as there are such.
 ///
@@ -25,8 +25,7 @@ pub fn split_by_coherence(spec: &Spec) -> Result<Vec<Spec>> {
         for device in &mut part.devices {
             device.annotations.remove(names::COHERENT);
         }
-        part.kind = Kind::new(spec.kind.vendor(), &format!("{}.{class}", spec.kind.class()))
-            .expect("a longer class of a valid kind");
+        part.kind = spec.kind.with_subclass(class);
         if spec.devices.iter().any(|device| device.name == all_name()) {
             add_all(&mut part);
             simplify::simplify(&mut part);

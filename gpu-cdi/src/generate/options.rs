@@ -176,6 +176,10 @@ pub(super) fn all_name() -> DeviceName {
     names::ALL.parse().expect("a valid device name")
 }
 
+pub(super) fn none_name() -> DeviceName {
+    names::NONE.parse().expect("a valid device name")
+}
+
 /// Where the host has what was found.
 #[derive(Debug)]
 pub(super) struct Roots {
