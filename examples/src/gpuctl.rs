@@ -8,6 +8,7 @@ use crate::program;
 
 mod cdi;
 mod inventory;
+mod kernel_modules;
 mod labels;
 mod mig;
 mod output;
