@@ -132,9 +132,10 @@ fn unmodelled(symbols: &str, modelled: &[String]) -> String {
     {
         let of_a_device = name.starts_with("nvmlDevice") && !NOT_OF_A_DEVICE.contains(&name);
         let (argument, call) = if of_a_device {
-            ("device: Handle", "unmodelled_of_device(device)")
+            // That a handle is forged or its GPU lost comes before what the GPU supports.
+            ("device: Handle", "on(device, |_, _| Err(Code::NOT_SUPPORTED))")
         } else {
-            ("", "unmodelled()")
+            ("", "answer(|_| Err(Code::NOT_SUPPORTED))")
         };
         let _ = writeln!(
             code,

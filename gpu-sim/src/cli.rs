@@ -1,5 +1,6 @@
 //! The command `gpu-sim`: makes simulated nodes and lets things happen to them.
 
+mod calls;
 mod load;
 mod mig;
 
@@ -8,14 +9,15 @@ use std::{
     ffi::OsString,
     fmt::Write as _,
     io::{self, Write as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{Error, Node, NodeSpec, Profile, Result, boards, profiles};
+use crate::{Error, Node, NodeSpec, Profile, Result, Service, boards, profiles};
 
 /// Makes simulated NVIDIA nodes and lets things happen to them.
 #[derive(Debug, Parser)]
@@ -102,10 +104,27 @@ enum Command {
     /// Partition a GPU.
     #[command(subcommand)]
     Mig(mig::Command),
+    /// Log NVML calls, and print them.
+    Calls(calls::Calls),
+    /// Let a service of the driver run or not: its socket in the node's tree is there or not.
+    Service {
+        #[command(flatten)]
+        node: OfNode,
+        /// Which.
+        service: Service,
+        /// Whether it runs.
+        state: OnOff,
+    },
     /// Reset a GPU that no process uses.
     Reset(OfGpu),
     /// Restart the machine: MIG instances, simulated processes and faults are gone.
     Reboot(OfNode),
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OnOff {
+    On,
+    Off,
 }
 
 #[derive(Debug, Args)]
@@ -176,7 +195,7 @@ impl Command {
         match self {
             Self::Profiles => print(&list()),
             Self::New(new) => new.run(),
-            Self::Env(of) => print(&exports(&Node::open(of.dir)?)),
+            Self::Env(of) => write(&exports(&Node::open(of.dir)?)?),
             Self::Xid { gpu, code, gi, ci } => match gi.zip(ci) {
                 None => gpu.node()?.inject_xid(gpu.gpu, code),
                 Some(instance) => gpu.node()?.inject_xid_of_instance(gpu.gpu, code, instance),
@@ -202,6 +221,10 @@ impl Command {
                 }
             }
             Self::Mig(command) => command.run(),
+            Self::Calls(calls) => calls.run(),
+            Self::Service { node, service, state } => {
+                Node::open(node.dir)?.set_service(service, matches!(state, OnOff::On))
+            }
             Self::Reset(gpu) => gpu.node()?.reset(gpu.gpu),
             Self::Reboot(of) => Node::open(of.dir)?.reboot(),
         }
@@ -237,9 +260,11 @@ impl New {
 }
 
 fn print(text: &str) -> Result<()> {
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(Error::write("standard output"))
+    write(text.as_bytes())
+}
+
+fn write(bytes: &[u8]) -> Result<()> {
+    io::stdout().write_all(bytes).map_err(Error::write("standard output"))
 }
 
 fn list() -> String {
@@ -259,25 +284,43 @@ fn list() -> String {
 }
 
 /// For `eval` in a shell. What lists several folders gets the node's in front.
-fn exports(node: &Node) -> String {
-    let mut text = String::new();
+fn exports(node: &Node) -> Result<Vec<u8>> {
+    let root = node.folder();
+    // The loader takes both for the end of a folder's name.
+    if root.as_os_str().as_bytes().iter().any(|byte| b":;".contains(byte)) {
+        return Err(Error::NotListable { path: root.to_owned() });
+    }
+    let mut text = Vec::new();
+    let mut export = |name: &str, path: &Path, more: &str| {
+        text.extend_from_slice(format!("export {name}=").as_bytes());
+        text.extend_from_slice(&quoted(path));
+        text.extend_from_slice(more.as_bytes());
+        text.push(b'\n');
+    };
     for (name, path) in node.env() {
         let more = if name == "LD_LIBRARY_PATH" {
             r#""${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}""#
         } else {
             ""
         };
-        let _ = writeln!(text, "export {name}={}{more}", quoted(&path));
+        export(name, &path, more);
     }
-    text + &format!(
-        "export PATH={}\"${{PATH:+:$PATH}}\"\n",
-        quoted(&node.root().join("usr/bin"))
-    )
+    export("PATH", &node.root().join("usr/bin"), r#""${PATH:+:$PATH}""#);
+    Ok(text)
 }
 
-/// A path as a word of the shell's.
-fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+/// A path as a word of the shell's, whatever bytes it has.
+fn quoted(path: &Path) -> Vec<u8> {
+    let mut word = vec![b'\''];
+    for byte in path.as_os_str().as_bytes() {
+        if *byte == b'\'' {
+            word.extend_from_slice(br"'\''");
+        } else {
+            word.push(*byte);
+        }
+    }
+    word.push(b'\'');
+    word
 }
 
 #[cfg(test)]
@@ -293,6 +336,6 @@ mod tests {
 
     #[test]
     fn a_quote_in_a_path_survives_the_shell() {
-        assert_eq!(quoted(Path::new("/tmp/it's")), r"'/tmp/it'\''s'");
+        assert_eq!(quoted(Path::new("/tmp/it's")), br"'/tmp/it'\''s'");
     }
 }

@@ -47,6 +47,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// The node's folder cannot stand in a list of folders; move the node, or load its library by its path.
+    #[error("`{}` has a colon or semicolon in it, so LD_LIBRARY_PATH cannot name it", path.display())]
+    NotListable {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The folder is not a simulated node, or only the first part of one.
     #[error("`{}` is not a simulated node: it has no node.yaml", path.display())]
     NotANode {

@@ -23,6 +23,7 @@
 //! - [`profiles`], [`boards`]: what can be simulated
 //! - [`NodeSpec`], [`Node`]: making a node and changing it
 //! - [`NodeFile`]: what `node.yaml` holds
+//! - [`Call`]: an NVML call that somebody made, out of a log that is off until asked for
 //! - [`library`]: where this build's library is
 //! - [`Error`]: why something failed
 //!
@@ -70,11 +71,12 @@ pub use crate::{
     error::{Error, Result},
     library::library,
     mig::{MediaEngines, MigProfile, MigTable},
-    node::{Load, MigInstance, Node},
+    node::{Load, MigInstance, Node, Service},
     node_file::{Fabric, GpuEntry, NodeFile, NvLink},
     pci::{ParsePciAddressError, PciAddress},
     profile::{Profile, Slot, profiles},
     spec::NodeSpec,
+    state::Call,
 };
 
 #[cfg(doctest)]

@@ -1,8 +1,10 @@
 //! A node as its folder.
 
+mod calls;
 mod faults;
 mod mig;
 mod reload;
+mod services;
 
 use std::{
     fs,
@@ -18,7 +20,7 @@ use crate::{
     tree,
 };
 
-pub use self::{faults::Load, mig::MigInstance};
+pub use self::{faults::Load, mig::MigInstance, services::Service};
 
 /// A simulated node: a folder with `node.yaml`, `state/`, `lib/libnvidia-ml.so.1` and `root/`.
 ///
@@ -227,6 +229,7 @@ impl Node {
         let trailer = Trailer {
             node: self.folder.clone(),
             node_yaml: text.clone(),
+            state: None,
         };
 
         self.state.create()?;
@@ -237,8 +240,21 @@ impl Node {
         tree::write(&self.root(), &self.file, nvidia_smi, |copy| {
             trailer.write_copy(library, copy, &lacks)
         })?;
+        self.write_cuda(library)?;
         // Last, because a folder with this file is a node.
         fs::write(&path, text).map_err(Error::write(path))
+    }
+
+    /// Puts `libcuda.so.1` into both places, if it was built; else the tree's stays an empty one.
+    fn write_cuda(&self, library: &Path) -> Result<()> {
+        let Some(source) = library::cuda(library) else {
+            return Ok(());
+        };
+        let driver = driver::find(&self.file.driver)?;
+        let tree = self.root().join(tree::library_folder());
+        let name = format!("libcuda.so.{}", driver.version);
+        library::write_cuda_copy(&source, &tree.join(name), driver.cuda_number())?;
+        library::write_cuda_copy(&source, &self.folder.join("lib/libcuda.so.1"), driver.cuda_number())
     }
 
     /// Clears up after a failure; what cannot be removed stays, as the failure is reported anyway.

@@ -12,6 +12,7 @@
 )]
 
 mod abi;
+mod calls;
 mod code;
 mod container;
 mod devices;
@@ -39,15 +40,6 @@ mod unmodelled {
         code::Code,
         session::{answer, on},
     };
-
-    fn unmodelled() -> nvmlReturn_t {
-        answer(|_| Err(Code::NOT_SUPPORTED))
-    }
-
-    /// That a handle is forged or its GPU lost comes before what the GPU supports.
-    fn unmodelled_of_device(device: Handle) -> nvmlReturn_t {
-        on(device, |_, _| Err(Code::NOT_SUPPORTED))
-    }
 
     include!(concat!(env!("OUT_DIR"), "/unmodelled.rs"));
 }

@@ -4,7 +4,10 @@
 //! |---|---|
 //! | `nvidia-smi`, and any other name | a summary of the GPUs, queries, MIG |
 //! | `nvidia-cuda-mps-control`, `nvidia-cuda-mps-server` | the control daemon of the Multi-Process Service, its front end, and the server it starts |
+//! | `nvidia-imex`, `nvidia-imex-ctl` | the service by which nodes share memory over NVLink, and how its state is asked |
 
+mod background;
+mod imex;
 mod mps;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
@@ -18,6 +21,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match name.and_then(|name| name.to_str()) {
         Some(mps::CONTROL) => mps::control(&arguments),
         Some(mps::SERVER) => mps::server(),
+        Some(imex::SERVICE) => imex::service(&arguments),
+        Some(imex::CONTROL) => imex::control(&arguments),
         _ => crate::smi::run(arguments),
     }
 }

@@ -1,4 +1,4 @@
-//! The command `nvidia-smi`: the summary table, `-L`, `--query-gpu`, changes of modes, and `mig`.
+//! The command `nvidia-smi`: the summary table, `-L`, `--query-gpu`, changes of modes, `mig`, and `topo -m`.
 //!
 //! It loads `libnvidia-ml.so.1` by the loader's search path and knows nothing else of a simulated node, so that in a
 //! container it says what the library there says. Layout, texts and exit codes are those of the real one, measured with
@@ -13,6 +13,7 @@ mod query;
 #[expect(unsafe_code, reason = "calls what the wrapper does not have")]
 mod raw;
 mod table;
+mod topology;
 
 use std::{
     ffi::OsString,
@@ -62,6 +63,7 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> 
         Command::List => list(&gpus)?,
         Command::Query(query) => query.answer(&nvml, &gpus),
         Command::Mig(command) => command.answer(&gpus)?,
+        Command::Topology => topology::matrix(&gpus)?,
         Command::Change(change) => change.answer(&gpus)?,
     };
     print(&text)?;

@@ -4,9 +4,11 @@
 //!   modification time is the number of the change, so that readers, who take no lock, see with one `stat` whether they
 //!   are up to date.
 //! - `events` is only ever appended to: one line per event, `<uuid> <type> <data> <gpu instance> <compute instance>`.
+//! - `calls` is only ever appended to, while the record says so: one line per NVML call.
 //! - `written` holds the number of the change that the node's file tree shows. It lags only when a writer was killed; the
 //!   next process that uses the node then mends the tree.
 
+mod calls;
 mod event;
 mod record;
 #[cfg(test)]
@@ -21,11 +23,13 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+pub use self::calls::Call;
 pub(crate) use self::{
+    calls::append as append_call,
     event::Event,
     record::{EccErrors, GpuRecord, Process, Record},
 };
-use crate::{Error, NodeFile, Result, tree};
+use crate::{Error, NodeFile, Result, library::Trailer, tree};
 
 #[derive(Debug, Clone)]
 pub(crate) struct State {
@@ -78,8 +82,8 @@ impl State {
         record.generation += 1;
         let in_step = self.written() == Some(before.generation);
         self.write(&record)?;
-        // The tree shows instances alone, and looking through it takes longer than all the rest.
-        if in_step && record.instances().eq(before.instances()) {
+        // The tree shows partitions alone, and looking through it takes longer than all the rest.
+        if in_step && record.layouts().eq(before.layouts()) {
             self.set_written(record.generation)?;
         } else {
             self.show(file, &record)?;
@@ -127,7 +131,15 @@ impl State {
 
     fn show(&self, file: &NodeFile, record: &Record) -> Result<()> {
         tree::show_mig(&self.root(), file, record)?;
+        self.publish(file, record)?;
         self.set_written(record.generation)
+    }
+
+    /// Writes the record into the tree's copy of the library, which is all that a container gets.
+    pub(crate) fn publish(&self, file: &NodeFile, record: &Record) -> Result<()> {
+        let name = format!("libnvidia-ml.so.{}", file.driver);
+        let copy = self.root().join(tree::library_folder()).join(name);
+        Trailer::set_state(&copy, &record.to_text(&copy)?)
     }
 
     /// Replaces the record; readers find the old one or the new one.
@@ -151,25 +163,28 @@ impl State {
     }
 
     fn open_lock(&self) -> Result<File> {
-        let path = self.folder.join("lock");
-        OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(Error::write(path))
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        self.open(&self.folder.join("lock"), &options)
+    }
+
+    /// Opens a file of the state. Somebody may have removed the folder, which means that nothing has happened yet.
+    fn open(&self, path: &Path, options: &OpenOptions) -> Result<File> {
+        let file = match options.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Not above it: without the node there is nothing to have a state.
+                let _ = fs::create_dir(&self.folder);
+                options.open(path)
+            }
+            file => file,
+        };
+        file.map_err(Error::write(path))
     }
 
     pub(crate) fn append(&self, event: &Event) -> Result<()> {
         let path = self.events();
-        let write = || {
-            OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(&path)?
-                .write_all(event.line().as_bytes())
-        };
-        write().map_err(Error::write(&path))
+        let mut file = self.open(&path, OpenOptions::new().append(true).create(true))?;
+        file.write_all(event.line().as_bytes()).map_err(Error::write(path))
     }
 
     /// Where the next event will be.

@@ -4,13 +4,15 @@ mod capabilities;
 mod dev;
 mod driver_root;
 mod proc;
+mod socket;
 mod sys;
 
 pub(crate) use self::{
     capabilities::show_mig,
-    dev::{CONTROL, NVIDIA},
+    dev::{CAPABILITIES, CONTROL, NVIDIA},
     driver_root::library_folder,
-    proc::irq,
+    proc::{compute_instance, gpu_instance, irq},
+    socket::show_service,
 };
 
 use std::{

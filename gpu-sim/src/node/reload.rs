@@ -24,6 +24,7 @@ impl Node {
         let trailer = Trailer {
             node: self.folder.clone(),
             node_yaml: text.clone(),
+            state: None,
         };
         let lacks = self.lacks()?;
         self.state.change(&self.file, |record| {
@@ -31,6 +32,8 @@ impl Node {
             tree::change_driver(&self.root(), &self.file, &old, |copy| {
                 trailer.write_copy(&library, copy, &lacks)
             })?;
+            self.write_cuda(&library)?;
+            self.state.publish(&self.file, record)?;
             record.driver = Some(self.file.driver.clone());
             self.write_file(&text)
         })

@@ -1,4 +1,5 @@
-//! What a container may see: the GPUs whose device nodes it got. Environment variables do not matter.
+//! What a container may see: the GPUs whose device nodes it got, and of MIG instances those whose capability nodes it got.
+//! Environment variables do not matter.
 
 use std::{
     fs,
@@ -9,7 +10,11 @@ use std::{
 use rustix::fs::{major, minor};
 
 use super::code::{Answer, Code};
-use crate::{GpuEntry, tree};
+use crate::{
+    GpuEntry, NodeFile,
+    state::{GpuRecord, Record},
+    tree,
+};
 
 /// Without the control node the real library says that no driver is loaded.
 pub(super) fn check_control() -> Answer {
@@ -23,6 +28,36 @@ pub(super) fn check_control() -> Answer {
 
 pub(super) fn has_device_node(gpu: &GpuEntry) -> bool {
     number(Path::new(&format!("/dev/nvidia{}", gpu.minor))) == Some((tree::NVIDIA, gpu.minor))
+}
+
+/// What a container sees of what has happened to a node: how the GPUs that it has are partitioned, by the instances whose
+/// capability nodes it has.
+pub(super) fn visible(mut record: Record, node: &NodeFile) -> Record {
+    let layouts = node.gpus.iter().filter_map(|gpu| {
+        let mut mig = record.gpus.remove(&gpu.uuid)?.mig;
+        mig.instances.retain_mut(|instance| {
+            let id = instance.id;
+            let visible = |minor| has_capability_node(minor);
+            instance
+                .compute
+                .retain(|compute| visible(tree::compute_instance(gpu.minor, id, compute.id)));
+            visible(tree::gpu_instance(gpu.minor, id))
+        });
+        let seen = GpuRecord {
+            mig,
+            ..GpuRecord::default()
+        };
+        Some((gpu.uuid.clone(), seen))
+    });
+    let gpus = layouts.collect();
+    Record {
+        gpus,
+        ..Record::default()
+    }
+}
+
+fn has_capability_node(minor: u32) -> bool {
+    number(Path::new(&format!("/dev/nvidia-caps/nvidia-cap{minor}"))) == Some((tree::CAPABILITIES, minor))
 }
 
 /// Major and minor number of a character device.

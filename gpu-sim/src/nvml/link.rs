@@ -62,20 +62,18 @@ fn other_end(gpu: &Gpu, nvlink: &NvLink, index: c_uint, session: &Session) -> An
     Ok((*address, nvlink.switch_device))
 }
 
-fn remote(device: Handle, index: c_uint, pci: Out<'_, nvmlPciInfo_t>) -> nvmlReturn_t {
-    on(device, |gpu, session| {
-        let (address, device_id) = other_end(gpu, link(session, index)?, index, session)?;
-        let info = nvmlPciInfo_t {
-            busIdLegacy: field(&address.nvml_legacy()),
-            domain: address.domain(),
-            bus: address.bus().into(),
-            device: address.device().into(),
-            pciDeviceId: combined(device_id),
-            pciSubSystemId: 0,
-            busId: field(&address.nvml()),
-        };
-        put(pci, info)
-    })
+fn remote(gpu: &Gpu, session: &Session, index: c_uint, pci: Out<'_, nvmlPciInfo_t>) -> Answer {
+    let (address, device_id) = other_end(gpu, link(session, index)?, index, session)?;
+    let info = nvmlPciInfo_t {
+        busIdLegacy: field(&address.nvml_legacy()),
+        domain: address.domain(),
+        bus: address.bus().into(),
+        device: address.device().into(),
+        pciDeviceId: combined(device_id),
+        pciSubSystemId: 0,
+        busId: field(&address.nvml()),
+    };
+    put(pci, info)
 }
 
 #[unsafe(no_mangle)]
@@ -84,7 +82,7 @@ extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo(
     index: c_uint,
     pci: Out<'_, nvmlPciInfo_t>,
 ) -> nvmlReturn_t {
-    remote(device, index, pci)
+    on(device, |gpu, session| remote(gpu, session, index, pci))
 }
 
 #[unsafe(no_mangle)]
@@ -93,7 +91,7 @@ extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
     index: c_uint,
     pci: Out<'_, nvmlPciInfo_t>,
 ) -> nvmlReturn_t {
-    remote(device, index, pci)
+    on(device, |gpu, session| remote(gpu, session, index, pci))
 }
 
 /// Writes what the versions have in common. Without a fabric the call succeeds and the state is 0, not supported

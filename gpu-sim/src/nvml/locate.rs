@@ -11,13 +11,17 @@ use std::{
 };
 
 use super::code::{Answer, Code};
-use crate::{Error, NodeFile, build_id, library::Trailer, state::State};
+use crate::{
+    Error, NodeFile, build_id,
+    library::Trailer,
+    state::{Record, State},
+};
 
 pub(super) enum Found {
     /// The whole node.
     Node(NodeFile, State),
     /// Only what the library itself carries: a container got nothing else.
-    Snapshot(NodeFile),
+    Snapshot(NodeFile, Record),
 }
 
 /// Finds the node: `GPU_SIM_DIR`, else by the library's own path, else by the trailer. Without any there is no driver.
@@ -39,8 +43,10 @@ pub(super) fn locate() -> Answer<Found> {
     if trailer.node.join(NodeFile::NAME).exists() {
         return node(&trailer.node, Some(&trailer));
     }
+    let record = trailer.state.as_deref().map(|state| Record::parse(state, &path));
+    let record = record.transpose().map_err(|error| unreadable(&error))?;
     NodeFile::parse(&trailer.node_yaml, &path)
-        .map(Found::Snapshot)
+        .map(|node| Found::Snapshot(node, record.unwrap_or_default()))
         .map_err(|error| unreadable(&error))
 }
 

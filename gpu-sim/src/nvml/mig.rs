@@ -118,33 +118,31 @@ extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
 }
 
 /// Compute and memory of a MIG device; for a GPU it is not supported (measured).
-fn attributes(device: Handle, attributes: Out<'_, nvmlDeviceAttributes_t>) -> nvmlReturn_t {
-    on_either(device, |target, _| {
-        let Target::Mig(device) = target else {
-            return Err(Code::NOT_SUPPORTED);
-        };
-        let profile = device.profile;
-        let value = nvmlDeviceAttributes_t {
-            multiprocessorCount: device.table.multiprocessors(device.compute.slices),
-            sharedCopyEngineCount: profile.copy_engines,
-            sharedDecoderCount: profile.decoders,
-            sharedEncoderCount: profile.encoders,
-            sharedJpegCount: profile.jpeg,
-            sharedOfaCount: profile.ofa,
-            gpuInstanceSliceCount: profile.slices,
-            computeInstanceSliceCount: device.compute.slices,
-            memorySizeMB: profile.memory_mib,
-        };
-        put(attributes, value)
-    })
+fn attributes(target: &Target<'_>, attributes: Out<'_, nvmlDeviceAttributes_t>) -> Answer {
+    let Target::Mig(device) = target else {
+        return Err(Code::NOT_SUPPORTED);
+    };
+    let profile = device.profile;
+    let value = nvmlDeviceAttributes_t {
+        multiprocessorCount: device.table.multiprocessors(device.compute.slices),
+        sharedCopyEngineCount: profile.copy_engines,
+        sharedDecoderCount: profile.decoders,
+        sharedEncoderCount: profile.encoders,
+        sharedJpegCount: profile.jpeg,
+        sharedOfaCount: profile.ofa,
+        gpuInstanceSliceCount: profile.slices,
+        computeInstanceSliceCount: device.compute.slices,
+        memorySizeMB: profile.memory_mib,
+    };
+    put(attributes, value)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetAttributes(device: Handle, out: Out<'_, nvmlDeviceAttributes_t>) -> nvmlReturn_t {
-    attributes(device, out)
+    on_either(device, |target, _| attributes(&target, out))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetAttributes_v2(device: Handle, out: Out<'_, nvmlDeviceAttributes_t>) -> nvmlReturn_t {
-    attributes(device, out)
+    on_either(device, |target, _| attributes(&target, out))
 }

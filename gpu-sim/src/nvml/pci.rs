@@ -1,11 +1,11 @@
 //! Where the device sits on the bus.
 
-use std::ffi::{c_char, c_uint};
+use std::ffi::{c_char, c_uint, c_ulong};
 
 use nvml_wrapper_sys::bindings::{nvmlPciInfo_t, nvmlPciInfoExt_v1_t, nvmlReturn_t};
 
 use super::{
-    abi::{Handle, InOut, Out, field, put, version_of},
+    abi::{Handle, InOut, List, Out, field, put, version_of},
     code::Code,
     session::{Gpu, on, values},
 };
@@ -119,5 +119,30 @@ extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
             50 // NVML_TOPOLOGY_SYSTEM
         };
         put(Some(level), ancestor)
+    })
+}
+
+/// The NUMA node as a bit in a list of words. It is the same for a node and for a socket, which have one each here. A machine
+/// without NUMA counts as one node (recorded: `nvidia-smi topo -m` on an H200).
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceGetMemoryAffinity(
+    device: Handle,
+    length: c_uint,
+    nodes: List<c_ulong>,
+    scope: c_uint,
+) -> nvmlReturn_t {
+    on(device, |gpu, _| {
+        if nodes.is_null() || length == 0 || scope > 1 {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        let node = gpu.entry.numa.unwrap_or(0);
+        let (word, bit) = (node / c_ulong::BITS, node % c_ulong::BITS);
+        if word >= length {
+            return Err(Code::INSUFFICIENT_SIZE);
+        }
+        let words = (0..length).map(|at| if at == word { 1 << bit } else { 0 });
+        // SAFETY: the caller says by the length how much room there is, and there are as many words.
+        unsafe { nodes.write(words) };
+        Ok(())
     })
 }

@@ -11,7 +11,8 @@ use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
 use super::{
     abi::{ComputeHandle, Device, Handle, InstanceHandle, MigPlace},
-    code::{Answer, Code, number},
+    calls::{self, called},
+    code::{Answer, Code},
     container,
     events::EventSet,
     locate::{self, Found},
@@ -76,8 +77,8 @@ pub(super) fn within<T>(answer: impl FnOnce(&mut Session) -> Answer<T>) -> Answe
 }
 
 /// The same for a function that returns nothing else.
-pub(super) fn answer(answer: impl FnOnce(&mut Session) -> Answer) -> nvmlReturn_t {
-    number(within(answer))
+pub(super) fn answer<F: FnOnce(&mut Session) -> Answer>(answer: F) -> nvmlReturn_t {
+    called::<F>(|| None, || within(answer))
 }
 
 /// Answers when the GPU that `find` finds by its place in the node file does: a hung or slow one is waited for, without
@@ -128,41 +129,61 @@ fn slot_of(device: Handle) -> Option<usize> {
 }
 
 /// Answers for a GPU instance that exists, on a GPU that can be used.
-pub(super) fn on_instance(
+pub(super) fn on_instance<F: FnOnce(Instance<'_>, &Session) -> Answer>(
     instance: InstanceHandle,
-    answer: impl FnOnce(Instance<'_>, &Session) -> Answer,
+    answer: F,
 ) -> nvmlReturn_t {
     let slot = instance.place().ok().map(|(slot, _)| slot);
-    number(reach(|_| slot, |session| answer(session.instance(instance)?, session)))
+    let answer = || reach(|_| slot, |session| answer(session.instance(instance)?, session));
+    called::<F>(
+        || uuid(|session| Some(session.in_slot(slot?).ok()?.entry.uuid.clone())),
+        answer,
+    )
 }
 
 /// Answers for a compute instance that exists, on a GPU that can be used.
-pub(super) fn on_compute(
+pub(super) fn on_compute<F: FnOnce(MigDevice<'_>, &Session) -> Answer>(
     compute: ComputeHandle,
-    answer: impl FnOnce(MigDevice<'_>, &Session) -> Answer,
+    answer: F,
 ) -> nvmlReturn_t {
     let slot = compute.place().ok().map(|place| place.slot);
-    number(reach(|_| slot, |session| answer(session.compute(compute)?, session)))
+    let answer = || reach(|_| slot, |session| answer(session.compute(compute)?, session));
+    called::<F>(
+        || uuid(|session| Some(session.in_slot(slot?).ok()?.entry.uuid.clone())),
+        answer,
+    )
 }
 
 /// Answers for a GPU that exists and is not lost. For a MIG device it is not supported.
-pub(super) fn on(device: Handle, answer: impl FnOnce(&Gpu, &Session) -> Answer) -> nvmlReturn_t {
+pub(super) fn on<F: FnOnce(&Gpu, &Session) -> Answer>(device: Handle, answer: F) -> nvmlReturn_t {
     let answer = |session: &mut Session| {
         let gpu = session.gpu(device)?;
         session.check(gpu)?;
         answer(gpu, session)
     };
-    number(reach(|_| slot_of(device), answer))
+    called::<F>(|| uuid_of(device), || reach(|_| slot_of(device), answer))
 }
 
 /// Answers for a GPU or MIG device that exists, on a GPU that is not lost.
-pub(super) fn on_either(device: Handle, answer: impl FnOnce(Target<'_>, &Session) -> Answer) -> nvmlReturn_t {
+pub(super) fn on_either<F: FnOnce(Target<'_>, &Session) -> Answer>(device: Handle, answer: F) -> nvmlReturn_t {
     let answer = |session: &mut Session| {
         let target = session.target(device)?;
         session.check(target.whole())?;
         answer(target, session)
     };
-    number(reach(|_| slot_of(device), answer))
+    called::<F>(|| uuid_of(device), || reach(|_| slot_of(device), answer))
+}
+
+/// A UUID out of the session as it is, for the log of calls.
+fn uuid(find: impl FnOnce(&Session) -> Option<String>) -> Option<String> {
+    find(lock().as_ref()?)
+}
+
+fn uuid_of(device: Handle) -> Option<String> {
+    uuid(|session| match session.target(device).ok()? {
+        Target::Gpu(gpu) => Some(gpu.entry.uuid.clone()),
+        Target::Mig(device) => Some(device.uuid()),
+    })
 }
 
 /// Functions that answer one value of a device: `fn name(gpu) -> type { value }`, or `fn name(gpu, session) …`.
@@ -204,13 +225,13 @@ impl Session {
     }
 
     fn open() -> Answer<Self> {
-        let (node, mut watched) = match locate::locate()? {
+        let (node, mut watched, carried) = match locate::locate()? {
             Found::Node(node, state) => {
                 // One who may not write cannot mend; the next one does.
                 let _ = state.mend(&node);
-                (node, Some(Watched::new(state)?))
+                (node, Some(Watched::new(state)?), Record::default())
             }
-            Found::Snapshot(node) => (node, None),
+            Found::Snapshot(node, record) => (node, None, record),
         };
         let visible: Box<dyn Fn(&GpuEntry) -> bool> = if watched.is_some() {
             Box::new(|_| true)
@@ -232,7 +253,13 @@ impl Session {
                 index,
             });
         }
-        let now = watched.as_mut().map(Watched::now).transpose()?.unwrap_or_default();
+        let now = match &mut watched {
+            Some(watched) => watched.now()?,
+            None => Arc::new(container::visible(carried, &node)),
+        };
+        if let Some(watched) = &watched {
+            calls::follow(&watched.state, now.log_calls);
+        }
         if let Some(code) = now.init_error {
             return Err(Code(code));
         }
@@ -255,6 +282,7 @@ impl Session {
             return Ok(());
         };
         self.now = watched.now()?;
+        calls::follow(&watched.state, self.now.log_calls);
         match &self.now.driver {
             Some(version) if Some(version) != self.loaded.as_ref() && version != self.driver.version => {
                 Err(Code::LIB_RM_VERSION_MISMATCH)

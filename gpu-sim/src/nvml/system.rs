@@ -1,4 +1,8 @@
 //! Initialisation, and what holds for the whole node.
+#![expect(
+    clippy::redundant_closure,
+    reason = "the log names a function by the type of a closure in it"
+)]
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -6,31 +10,32 @@ use nvml_wrapper_sys::bindings::{nvmlReturn_t, nvmlSystemDriverBranchInfo_v1_t};
 
 use super::{
     abi::{Buffer, InOut, Out, field, put, version_of},
-    code::{self, Code, number},
+    calls::called_by,
+    code::{self, Code},
     session::{Session, answer},
 };
 use crate::tree;
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit() -> nvmlReturn_t {
-    number(Session::initialise())
+    called_by(|| Session::initialise())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
-    number(Session::initialise())
+    called_by(|| Session::initialise())
 }
 
 /// The flags only make initialisation milder where GPUs are absent or in use, which it is here anyway. Unknown ones are
 /// passed over (measured).
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
-    number(Session::initialise())
+    called_by(|| Session::initialise())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> nvmlReturn_t {
-    number(Session::shut_down())
+    called_by(|| Session::shut_down())
 }
 
 #[unsafe(no_mangle)]

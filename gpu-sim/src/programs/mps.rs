@@ -22,19 +22,15 @@ mod settings;
 use std::{
     env,
     ffi::OsString,
-    io::{self, Read as _, Write as _},
-    os::unix::process::CommandExt as _,
-    process::{Command, ExitCode, Stdio},
+    io::{self, Write as _},
+    process::ExitCode,
 };
 
 use self::{daemon::Options, failure::Failure, folders::Folders};
+use super::background;
 
 pub(super) const CONTROL: &str = "nvidia-cuda-mps-control";
 pub(super) const SERVER: &str = "nvidia-cuda-mps-server";
-
-/// Set for the process that becomes the daemon. It tells that it serves by one line on its standard output.
-const BACKGROUND: &str = "GPU_SIM_MPS_BACKGROUND";
-const READY: &str = "ready\n";
 
 const HELP: &str = "\
 nvidia-cuda-mps-control of a simulated node
@@ -64,14 +60,14 @@ pub(super) fn control(arguments: &[OsString]) -> ExitCode {
     let done = parse(arguments.get(1..).unwrap_or_default()).and_then(|(mode, multi_user)| match mode {
         Mode::Help => print(HELP),
         Mode::Frontend => frontend::run(&folders),
-        Mode::Background if env::var_os(BACKGROUND).is_none() => start(arguments),
+        Mode::Background if !background::is_daemon() => start(arguments),
         Mode::Background => daemon::run(
             &folders,
             Options {
                 multi_user,
                 echo: false,
             },
-            detach,
+            background::detach,
         ),
         Mode::Foreground => daemon::run(&folders, Options { multi_user, echo: true }, || Ok(())),
     });
@@ -106,39 +102,12 @@ fn parse(arguments: &[OsString]) -> Result<(Mode, bool), Failure> {
     Ok((mode, multi_user))
 }
 
-/// Starts the same program again as the daemon, and waits until it serves or has failed; then what it said on stderr is
-/// said, and its exit code is this one's.
+/// Starts the daemon; where it has not started, it has said why itself.
 fn start(arguments: &[OsString]) -> Result<(), Failure> {
-    let program = env::current_exe().map_err(Failure::Start)?;
-    let mut daemon = Command::new(program)
-        .arg0(CONTROL)
-        .args(arguments.get(1..).unwrap_or_default())
-        .env(BACKGROUND, "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(Failure::Start)?;
-    let mut said = String::new();
-    if let Some(stdout) = &mut daemon.stdout {
-        stdout.read_to_string(&mut said).map_err(Failure::Start)?;
+    match background::start(CONTROL, arguments).map_err(Failure::Start)? {
+        None => Ok(()),
+        Some(status) => Err(Failure::Background(status)),
     }
-    if said == READY {
-        Ok(())
-    } else {
-        // It has said why itself.
-        let status = daemon.wait().map_err(Failure::Start)?;
-        Err(Failure::Background(status))
-    }
-}
-
-/// Leaves the session, tells that the daemon serves, and lets go of the streams of whoever started it.
-fn detach() -> io::Result<()> {
-    let _ = rustix::process::setsid(); // it fails for one that leads a session already
-    let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    io::stdout().write_all(READY.as_bytes())?;
-    io::stdout().flush()?;
-    rustix::stdio::dup2_stdout(&nothing)?;
-    Ok(rustix::stdio::dup2_stderr(&nothing)?)
 }
 
 fn print(text: &str) -> Result<(), Failure> {

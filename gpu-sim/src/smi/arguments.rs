@@ -12,7 +12,8 @@ nvidia-smi of a simulated node
   -c, --compute-mode=MODE  DEFAULT, PROHIBITED or EXCLUSIVE_PROCESS, or its number
   -pm, --persistence-mode=0|1
   -mig, --multi-instance-gpu=0|1
-  mig -lgip|-lgipp|-lgi|-lci|-cgi PROFILE[:START],... [-C]|-cci [ID,...]|-dgi|-dci [-gi ID,...] [-ci ID,...] [-i GPU,...]
+  topo -m                  how the GPUs are connected
+  mig -lgip|-lgipp|-lcip|-lgi|-lci|-cgi PROFILE[:START],... [-C]|-cci [ID,...]|-dgi|-dci [-gi ID,...] [-ci ID,...] [-i GPU,...]
   -h, --help               this text
 ";
 
@@ -30,6 +31,7 @@ pub(super) enum Command {
     List,
     Query(Query),
     Mig(mig::Command),
+    Topology,
     Change(Change),
     Help,
 }
@@ -42,6 +44,18 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
         let (command, ids) = mig::parse(&arguments.collect::<Vec<_>>())?;
         let command = Command::Mig(command);
         return Ok(Arguments { command, ids });
+    }
+    if arguments.next_if_eq("topo").is_some() {
+        let command = Command::Topology;
+        let ids = Vec::new();
+        return match arguments.next().as_deref() {
+            Some("-m" | "--matrix") if arguments.peek().is_none() => Ok(Arguments { command, ids }),
+            None => Err(Failure::usage(
+                "ERROR: No command was given. Please run 'nvidia-smi -h'.",
+            )),
+            Some("-m" | "--matrix") => Err(Failure::unknown_option(&arguments.next().unwrap_or_default())),
+            Some(other) => Err(Failure::unknown_option(other)),
+        };
     }
     let (mut list, mut query, mut format, mut ids, mut change) = (false, None, None, None, None);
     while let Some(argument) = arguments.next() {

@@ -16,6 +16,7 @@ use super::{failure::Failure, raw};
 pub(super) enum Command {
     Profiles,
     Placements,
+    ComputeProfiles,
     Instances,
     ComputeInstances,
     Change(Change),
@@ -41,6 +42,7 @@ pub(super) fn parse(arguments: &[String]) -> Result<(Command, Vec<String>), Fail
         let found = match argument.as_str() {
             "-lgip" | "--list-gpu-instance-profiles" => Command::Profiles,
             "-lgipp" | "--list-gpu-instance-possible-placements" => Command::Placements,
+            "-lcip" | "--list-compute-instance-profiles" => Command::ComputeProfiles,
             "-lgi" | "--list-gpu-instances" => Command::Instances,
             "-lci" | "--list-compute-instances" => Command::ComputeInstances,
             "-cgi" | "--create-gpu-instance" => Command::Change(Change::create(&value()?)),
@@ -102,6 +104,7 @@ impl Command {
         match self {
             Self::Profiles => profiles(gpus),
             Self::Placements => placements(gpus),
+            Self::ComputeProfiles => compute_profiles(gpus),
             Self::Instances => instances(gpus),
             Self::ComputeInstances => compute_instances(gpus),
             Self::Change(change) => change.answer(gpus),
@@ -231,6 +234,50 @@ fn instances(gpus: &[Device<'_>]) -> Result<String, Failure> {
          | GPU   Name             Profile  Instance   Placement  |\n\
          |                          ID       ID       Start:Size |\n\
          |=======================================================|\n{rows}"
+    ))
+}
+
+/// The profile that takes all of its GPU instance has a star.
+fn compute_profiles(gpus: &[Device<'_>]) -> Result<String, Failure> {
+    const LINE: &str = "+--------------------------------------------------------------------------------------+\n";
+    let mut rows = String::new();
+    for (index, gpu) in enabled(gpus)? {
+        let raw = raw::Gpu::of(gpu);
+        let profiles = raw.profiles();
+        for instance in raw.instances()? {
+            let whole = profiles.iter().find(|profile| profile.id == instance.info.profileId);
+            for (info, free) in instance.compute_profiles() {
+                let name = whole.map_or_else(String::new, |profile| name(gpu, profile, info.sliceCount));
+                let all = whole.is_some_and(|profile| profile.sliceCount == info.sliceCount);
+                let _ = writeln!(
+                    rows,
+                    "|{index:>4}{:>7}       {name:<19}{:>3}{:<1}     {free}/{}{:>13}{:>9}{:>6}{:>6}   |\n\
+                     |{:>71}{:>6}         |\n{}",
+                    instance.info.id,
+                    info.id,
+                    if all { "*" } else { "" },
+                    info.instanceCount,
+                    info.multiprocessorCount,
+                    info.sharedDecoderCount,
+                    info.sharedEncoderCount,
+                    info.sharedOfaCount,
+                    info.sharedCopyEngineCount,
+                    info.sharedJpegCount,
+                    LINE.trim_end()
+                );
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(Failure::not_found("No compute instance profiles found: Not Found"));
+    }
+    Ok(format!(
+        "{LINE}\
+         | Compute instance profiles:                                                           |\n\
+         | GPU     GPU       Name             Profile  Instances   Exclusive       Shared       |\n\
+         |       Instance                       ID     Free/Total     SM       DEC   ENC   OFA  |\n\
+         |         ID                                                          CE    JPEG       |\n\
+         |======================================================================================|\n{rows}"
     ))
 }
 

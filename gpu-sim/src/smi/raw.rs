@@ -1,11 +1,15 @@
 //! The NVML calls for MIG and modes that the wrapper does not have.
 
-use std::{ffi::c_uint, ptr::null_mut};
+use std::{
+    ffi::{CStr, c_char, c_uint, c_ulong},
+    ptr::null_mut,
+};
 
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlDevice_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t,
-    nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t,
+    NVML_NVLINK_MAX_LINKS, NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
+    nvmlDevice_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t,
+    nvmlPciInfo_t,
 };
 
 use super::failure::Failure;
@@ -28,6 +32,13 @@ fn check(code: c_uint) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(Failure::of_code(code)) }
 }
 
+/// The text in a field, up to its zero.
+fn text(field: &[c_char]) -> String {
+    let bytes: Vec<u8> = field.iter().map(|byte| byte.to_ne_bytes()[0]).collect();
+    let text = CStr::from_bytes_until_nul(&bytes);
+    text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 /// A value that the library fills in.
 fn zeroed<T>() -> T {
     // SAFETY: it is used for structures of numbers and pointers alone, for which all zeros are a value.
@@ -39,6 +50,14 @@ fn zeroed<T>() -> T {
 pub(super) struct Gpu<'nvml> {
     lib: &'nvml NvmlLib,
     device: nvmlDevice_t,
+}
+
+/// An NVLink that is up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) to_switch: bool,
+    /// PCI address of what is at the other end, where it is known.
+    pub(super) other_end: Option<String>,
 }
 
 /// A GPU instance of a GPU.
@@ -82,6 +101,45 @@ impl<'nvml> Gpu<'nvml> {
 
     pub(super) fn set_persistence(self, on: bool) -> Result<(), Failure> {
         call!(self.lib, nvmlDeviceSetPersistenceMode(self.device, on.into()))
+    }
+
+    /// The links that are up; none where there is no NVLink.
+    pub(super) fn links(self) -> Vec<Link> {
+        const SWITCH: c_uint = 2;
+        let one = |index| {
+            let (mut active, mut kind) = (0, 0);
+            call!(self.lib, nvmlDeviceGetNvLinkState(self.device, index, &raw mut active)).ok()?;
+            if active == 0 {
+                return None;
+            }
+            let known = call!(
+                self.lib,
+                nvmlDeviceGetNvLinkRemoteDeviceType(self.device, index, &raw mut kind)
+            );
+            let mut pci: nvmlPciInfo_t = zeroed();
+            let found = call!(
+                self.lib,
+                nvmlDeviceGetNvLinkRemotePciInfo_v2(self.device, index, &raw mut pci)
+            );
+            Some(Link {
+                to_switch: known.is_ok() && kind == SWITCH,
+                other_end: found.is_ok().then(|| text(&pci.busId)),
+            })
+        };
+        (0..NVML_NVLINK_MAX_LINKS).filter_map(one).collect()
+    }
+
+    /// The NUMA node that its memory traffic is nearest to.
+    pub(super) fn numa_node(self) -> Option<u32> {
+        const NODE: c_uint = 0;
+        let mut nodes: [c_ulong; 16] = [0; 16];
+        call!(
+            self.lib,
+            nvmlDeviceGetMemoryAffinity(self.device, 16, nodes.as_mut_ptr(), NODE)
+        )
+        .ok()?;
+        let at = nodes.iter().position(|word| *word != 0)?;
+        Some(u32::try_from(at).ok()? * c_ulong::BITS + nodes[at].trailing_zeros())
     }
 
     /// What the board offers, smallest first.
@@ -196,6 +254,28 @@ impl<'nvml> Instance<'nvml> {
         }
         found.sort_by_key(|compute| compute.info.id);
         Ok(found)
+    }
+
+    /// What compute instances it offers, smallest first, each with how many more fit.
+    pub(super) fn compute_profiles(self) -> Vec<(nvmlComputeInstanceProfileInfo_t, c_uint)> {
+        let one = |profile| {
+            let mut info: nvmlComputeInstanceProfileInfo_t = zeroed();
+            call!(
+                self.lib,
+                nvmlGpuInstanceGetComputeInstanceProfileInfo(self.handle, profile, 0, &raw mut info)
+            )
+            .ok()?;
+            let mut free = 0;
+            call!(
+                self.lib,
+                nvmlGpuInstanceGetComputeInstanceRemainingCapacity(self.handle, info.id, &raw mut free)
+            )
+            .ok()?;
+            Some((info, free))
+        };
+        let mut found: Vec<_> = (0..16).filter_map(one).collect();
+        found.sort_by_key(|(info, _)| info.sliceCount);
+        found
     }
 
     pub(super) fn create_compute(self, profile: c_uint) -> Result<Compute<'nvml>, Failure> {

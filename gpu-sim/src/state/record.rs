@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
-    mig::{Activation, GpuInstance, Layout, ModeRules, Refusal, Used},
+    mig::{Activation, Layout, ModeRules, Refusal, Used},
 };
 
 /// Everything that has happened to a node, as of one moment.
@@ -23,6 +23,9 @@ pub(crate) struct Record {
     /// The driver version that was loaded last, if another than the node was made with ever was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) driver: Option<String>,
+    /// Whether NVML calls are logged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) log_calls: bool,
     /// What has happened to GPUs, by UUID; one that nothing has happened to is absent.
     #[serde(default)]
     pub(crate) gpus: BTreeMap<String, GpuRecord>,
@@ -97,6 +100,7 @@ impl Default for Record {
             generation: 0,
             init_error: None,
             driver: None,
+            log_calls: false,
             gpus: BTreeMap::new(),
         }
     }
@@ -111,11 +115,11 @@ impl Record {
         self.gpus.get(uuid).unwrap_or(&NOTHING)
     }
 
-    /// The MIG instances of the GPUs that have any.
-    pub(super) fn instances(&self) -> impl Iterator<Item = (&String, &[GpuInstance])> {
+    /// How GPUs are partitioned, of those that something has been done to.
+    pub(super) fn layouts(&self) -> impl Iterator<Item = (&String, &Layout)> {
         let all = self.gpus.iter();
-        all.map(|(uuid, gpu)| (uuid, gpu.mig.instances.as_slice()))
-            .filter(|(_, instances)| !instances.is_empty())
+        all.map(|(uuid, gpu)| (uuid, &gpu.mig))
+            .filter(|(_, mig)| **mig != Layout::default())
     }
 
     pub(crate) fn gpu_mut(&mut self, uuid: &str) -> &mut GpuRecord {

@@ -8,7 +8,7 @@ pub(crate) const NVIDIA: u32 = 195;
 /// Minor number of `/dev/nvidiactl`.
 pub(crate) const CONTROL: u32 = 255;
 pub(super) const IMEX_CHANNELS: u32 = 235;
-pub(super) const CAPABILITIES: u32 = 236;
+pub(crate) const CAPABILITIES: u32 = 236;
 pub(super) const UVM: u32 = 510;
 
 const MODESET: u32 = 254;

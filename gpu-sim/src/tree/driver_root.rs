@@ -111,7 +111,12 @@ fn programs(tree: &Tree<'_>, program: Option<PathBuf>) -> Result<()> {
 }
 
 /// What the executable is besides `nvidia-smi`.
-const PROGRAMS: [&str; 2] = ["nvidia-cuda-mps-control", "nvidia-cuda-mps-server"];
+const PROGRAMS: [&str; 4] = [
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+];
 
 /// Stands where a program would be: tools that look for it find it, and whoever runs it learns the truth.
 fn not_simulated(path: &str) -> String {

@@ -107,3 +107,55 @@ fn profiles_lists_templates_and_boards() {
         );
     }
 }
+
+#[test]
+fn a_folder_may_have_any_name_that_a_list_of_folders_can_hold() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join(OsStr::from_bytes(b"n\xff\xfe"));
+    let run = |arguments: &[&str], dir: &std::path::Path| {
+        let output = Command::new(env!("CARGO_BIN_EXE_gpu-sim"))
+            .args(arguments)
+            .arg("--dir")
+            .arg(dir)
+            .output();
+        output.expect("gpu-sim runs")
+    };
+    assert!(run(&["new", "--profile", "h100", "--gpus", "1"], &dir).status.success());
+    let mut script = run(&["env"], &dir).stdout;
+    script.extend_from_slice(b"\nnvidia-smi -L");
+    let list = Command::new("sh")
+        .arg("-c")
+        .arg(OsStr::from_bytes(&script))
+        .output()
+        .unwrap();
+    assert!(list.stdout.starts_with(b"GPU 0: NVIDIA H100"), "{list:?}");
+
+    let dir = folder.path().join("a:b");
+    assert!(run(&["new", "--profile", "h100", "--gpus", "1"], &dir).status.success());
+    let refused = run(&["env"], &dir);
+    assert_eq!(refused.status.code(), Some(1));
+    let message = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        message.ends_with("a:b` has a colon or semicolon in it, so LD_LIBRARY_PATH cannot name it\n"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_state_that_was_removed_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("node");
+    let dir = dir.to_str().unwrap();
+    check(&["new", "--profile", "h100", "--gpus", "2", "--dir", dir], 0, "");
+    check(&["mig", "on", "--gpu", "0", "--dir", dir], 0, "");
+    check(&["mig", "create", "1g.10gb", "--gpu", "0", "--dir", dir], 0, "");
+    std::fs::remove_dir_all(folder.path().join("node/state")).unwrap();
+    assert_eq!(check(&["mig", "list", "--gpu", "0", "--dir", dir], 0, ""), "mode off\n");
+    check(&["xid", "--gpu", "0", "79", "--dir", dir], 0, "");
+    check(&["lose", "--gpu", "1", "--dir", dir], 0, "");
+    let nodes = std::fs::read_dir(folder.path().join("node/root/dev/nvidia-caps")).unwrap();
+    assert_eq!(nodes.count(), 2, "no instance is left there either");
+    std::fs::remove_dir_all(folder.path().join("node")).unwrap();
+    check(&["lose", "--gpu", "1", "--dir", dir], 1, "is not a simulated node");
+}

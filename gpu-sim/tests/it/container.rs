@@ -95,6 +95,42 @@ fn a_container_sees_exactly_the_gpus_whose_device_nodes_it_has() {
 }
 
 #[test]
+#[ignore = "needs root: chroot and mknod"]
+fn a_container_sees_exactly_the_mig_devices_whose_capability_nodes_it_has() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    // Made before the container got the library, and after.
+    node.node.set_mig_mode(1, true).unwrap();
+    let first = node.node.create_mig(1, "3g.40gb", None).unwrap();
+    let container = container(&node);
+    let root = container.path();
+    device(root, "nvidiactl", 195, 255);
+    device(root, "nvidia1", 195, 1);
+    fs::create_dir(root.join("dev/nvidia-caps")).unwrap();
+    let devices = || {
+        let (list, code) = smi(root, "-L");
+        assert_eq!(code, 0, "{list}");
+        let mut lines = list.lines();
+        let whole = lines.next().unwrap();
+        assert!(whole.contains(&node.node.gpus()[1].uuid), "{list}");
+        lines.map(|line| line.trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(devices(), [] as [&str; 0]);
+    let capability = |gpu_instance: u32, compute: Option<u32>| {
+        let minor = 3 + 135 + 9 * gpu_instance + compute.map_or(0, |compute| 1 + compute);
+        device(root, &format!("nvidia-caps/nvidia-cap{minor}"), 236, minor);
+    };
+    capability(first.id, None);
+    assert_eq!(devices(), [] as [&str; 0], "the compute instance needs a node, too");
+    capability(first.id, Some(0));
+    let line = |profile: &str, at: usize, uuid: &str| format!("MIG {profile:<12}Device {at:>2}: (UUID: {uuid})");
+    let expected = vec![line("3g.40gb", 0, &first.devices[0].2)];
+    assert_eq!(devices(), expected);
+    // Another one that the container has no nodes of.
+    node.node.create_mig(1, "1g.10gb", None).unwrap();
+    assert_eq!(devices(), expected);
+}
+
+#[test]
 #[ignore = "needs root: mknod"]
 fn root_makes_real_device_nodes() {
     let node = Simulated::new(&NodeSpec::new("h100").gpus(2).seed(1).permute_pci(true));

@@ -1,6 +1,6 @@
 use std::{fs, path::PathBuf, process::Command};
 
-use gpu_sim::NodeSpec;
+use gpu_sim::{NodeSpec, Service};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
 
 use crate::{Simulated, output};
@@ -82,4 +82,22 @@ fn programs_that_are_not_simulated_say_so() {
     assert!(
         String::from_utf8_lossy(&output.stderr).starts_with("nvidia-persistenced: not part of this simulated node")
     );
+}
+
+#[test]
+fn a_service_shows_by_its_socket() {
+    use std::os::unix::fs::FileTypeExt as _;
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(1));
+    for (service, folder) in [
+        (Service::Persistenced, "nvidia-persistenced"),
+        (Service::Fabricmanager, "nvidia-fabricmanager"),
+    ] {
+        let socket = node.node.root().join("run").join(folder).join("socket");
+        let is_there = || fs::symlink_metadata(&socket).is_ok_and(|metadata| metadata.file_type().is_socket());
+        assert!(!is_there());
+        for running in [true, true, false, false] {
+            node.node.set_service(service, running).unwrap();
+            assert_eq!(is_there(), running);
+        }
+    }
 }

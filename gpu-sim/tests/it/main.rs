@@ -1,6 +1,7 @@
 //! What programs see of a simulated node: everything here goes through the C ABI of a node's own library.
 
 mod abi;
+mod calls;
 mod command;
 mod container;
 mod driver;
@@ -9,6 +10,7 @@ mod drivers;
 mod events;
 mod faults;
 mod hardware;
+mod imex;
 mod inventory;
 mod load;
 mod mig;

@@ -226,3 +226,63 @@ fn modes_are_changed_for_the_gpus_named() {
     assert_eq!(out, "Disabled persistence mode for GPU 00000000:1A:00.0.\nAll done.\n");
     assert_eq!(smi(&node, "-c SOMETIMES").2, 2);
 }
+
+#[test]
+fn compute_instance_profiles_are_those_of_each_gpu_instance() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(1));
+    node.node.set_mig_mode(0, true).unwrap();
+    assert_eq!(
+        smi(&node, "mig -lcip").1,
+        "No compute instance profiles found: Not Found\n"
+    );
+    let made = node.node.create_mig(0, "3g.40gb", None).unwrap();
+    let (list, err, code) = smi(&node, "mig -lcip");
+    assert_eq!((err.as_str(), code), ("", 0));
+    let row = |name: &str, id: u32, star: &str, free: &str, multiprocessors: u32| {
+        format!(
+            "\n|   0{:>7}       {name:<19}{id:>3}{star:<1}     {free}{multiprocessors:>13}",
+            made.id
+        )
+    };
+    // Its one compute instance takes all of it.
+    for row in [
+        row("MIG 1c.3g.40gb", 0, "", "0/3", 16),
+        row("MIG 2c.3g.40gb", 1, "", "0/1", 32),
+        row("MIG 3g.40gb", 2, "*", "0/1", 60),
+    ] {
+        assert!(list.contains(&row), "{row} in {list}");
+    }
+    assert!(list.lines().all(|line| line.chars().count() == 88), "{list}");
+}
+
+/// The one GPU's matrix is as recorded, but for the CPUs, which are not simulated.
+#[test]
+fn a_matrix_shows_how_gpus_are_connected() {
+    let rows = |profile: &str, gpus: usize| {
+        let node = Simulated::new(&NodeSpec::new(profile).gpus(gpus));
+        let (out, err, code) = smi(&node, "topo -m");
+        assert_eq!((err.as_str(), code), ("", 0));
+        let (matrix, legend) = out.split_once("\n\n").unwrap();
+        assert!(legend.starts_with("Legend:\n\n  X    = Self\n"), "{legend}");
+        matrix.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        rows("h200-vm", 1),
+        [
+            "\t\u{1b}[4mGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\u{1b}[0m",
+            "GPU0\t X \tN/A\t0\t\tN/A",
+        ]
+    );
+    let switched = rows("hgx-h100", 2);
+    assert_eq!(
+        switched[1..],
+        ["GPU0\t X \tNV18\tN/A\t0\t\tN/A", "GPU1\tNV18\t X \tN/A\t0\t\tN/A"]
+    );
+    let pairs = rows("pcie-pairs", 4);
+    let cells: Vec<&str> = pairs[1].split('\t').collect();
+    assert!(cells[2].starts_with("NV") && !cells[3].starts_with("NV"), "{pairs:#?}");
+    assert_eq!(
+        smi(&Simulated::new(&NodeSpec::new("h100").gpus(1)), "topo --bad").2,
+        255
+    );
+}

@@ -13,7 +13,7 @@ use crate::{
     nvml::{
         abi::{ComputeHandle, Handle, InOut, InstanceHandle, List, MigPlace, Out, field, put, version_of},
         code::{Answer, Code},
-        session::{Instance, Session, on_compute, on_instance},
+        session::{Instance, MigDevice, Session, on_compute, on_instance},
     },
 };
 
@@ -266,25 +266,23 @@ extern "C" fn nvmlGpuInstanceGetComputeInstanceById(
 }
 
 /// The device is the GPU in the first version, the MIG device in the second.
-fn info(compute: ComputeHandle, whole: bool, info: Out<'_, nvmlComputeInstanceInfo_t>) -> nvmlReturn_t {
-    on_compute(compute, |device, _| {
-        let handle = if whole {
-            device.gpu.handle
-        } else {
-            Handle::of_mig(device.place())
-        };
-        let value = nvmlComputeInstanceInfo_t {
-            device: handle.raw(),
-            gpuInstance: InstanceHandle::of(device.gpu.slot, device.instance.id).raw(),
-            id: device.compute.id,
-            profileId: compute_profile(device.compute.slices).ok_or(Code::UNKNOWN)?,
-            placement: nvmlComputeInstancePlacement_t {
-                start: device.compute.start,
-                size: device.compute.slices,
-            },
-        };
-        put(info, value)
-    })
+fn info(device: &MigDevice<'_>, whole: bool, info: Out<'_, nvmlComputeInstanceInfo_t>) -> Answer {
+    let handle = if whole {
+        device.gpu.handle
+    } else {
+        Handle::of_mig(device.place())
+    };
+    let value = nvmlComputeInstanceInfo_t {
+        device: handle.raw(),
+        gpuInstance: InstanceHandle::of(device.gpu.slot, device.instance.id).raw(),
+        id: device.compute.id,
+        profileId: compute_profile(device.compute.slices).ok_or(Code::UNKNOWN)?,
+        placement: nvmlComputeInstancePlacement_t {
+            start: device.compute.start,
+            size: device.compute.slices,
+        },
+    };
+    put(info, value)
 }
 
 #[unsafe(no_mangle)]
@@ -292,7 +290,7 @@ extern "C" fn nvmlComputeInstanceGetInfo(
     compute: ComputeHandle,
     out: Out<'_, nvmlComputeInstanceInfo_t>,
 ) -> nvmlReturn_t {
-    info(compute, true, out)
+    on_compute(compute, |device, _| info(&device, true, out))
 }
 
 #[unsafe(no_mangle)]
@@ -300,5 +298,5 @@ extern "C" fn nvmlComputeInstanceGetInfo_v2(
     compute: ComputeHandle,
     out: Out<'_, nvmlComputeInstanceInfo_t>,
 ) -> nvmlReturn_t {
-    info(compute, false, out)
+    on_compute(compute, |device, _| info(&device, false, out))
 }
