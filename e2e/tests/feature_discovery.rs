@@ -31,7 +31,8 @@ struct Labeller<'a> {
 }
 
 impl<'a> Labeller<'a> {
-    fn start(cluster: &'a Cluster, name: &'static str, node_labels: bool) -> Result<Self> {
+    /// `interval` is the time between two rounds.
+    fn start(cluster: &'a Cluster, name: &'static str, node_labels: bool, interval: &str) -> Result<Self> {
         GpuNode::ready(cluster)?; // has the image
         if Path::new(FOLDER).exists() {
             fs::remove_dir_all(FOLDER)?;
@@ -48,21 +49,56 @@ impl<'a> Labeller<'a> {
         let manifest = include_str!("../manifests/feature-discovery.yaml")
             .replace("LABELLER", name)
             .replace("MODE", &node_labels.to_string())
+            .replace("INTERVAL", interval)
             .replace("path: DRIVER_ROOT", &format!("path: {FOLDER}/root"))
             .replace("SIMULATION", FOLDER);
         cluster.apply_text(&manifest)?;
         Ok(labeller)
     }
 
-    /// Deletes the pod, as an upgrade would, and waits for the next one.
+    /// Deletes the pod, and waits for the next one.
     fn restart(&self) -> Result<()> {
         let selector = format!("name={}", self.name);
         self.cluster
             .kubectl(["delete", "pod", "-n", "kube-system", "-l", &selector, "--wait"])?;
+        self.wait_for_pod()
+    }
+
+    /// Changes a variable of the set, which replaces the pod as an upgrade would.
+    fn set(&self, variable: &str) -> Result<()> {
+        let set = format!("daemonset/{}", self.name);
+        self.cluster
+            .kubectl(["set", "env", "-n", "kube-system", &set, variable])?;
+        self.wait_for_pod()
+    }
+
+    fn wait_for_pod(&self) -> Result<()> {
         let set = format!("daemonset/{}", self.name);
         self.cluster
             .kubectl(["rollout", "status", "-n", "kube-system", "--timeout=60s", &set])
             .map(drop)
+    }
+
+    /// How many requests of it changed something, or tried to.
+    fn writes(&self) -> Result<usize> {
+        let state = env::var("GPU_E2E_STATE").context("GPU_E2E_STATE is not set")?;
+        let path = Path::new(&state).join("logs/audit.log");
+        let audit = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let account = format!("\"system:serviceaccount:kube-system:{}\"", self.name);
+        let writes = |line: &&str| {
+            let verbs = ["patch", "create", "update", "delete"];
+            line.contains(&account) && verbs.iter().any(|verb| line.contains(&format!("\"verb\":\"{verb}\"")))
+        };
+        Ok(audit.lines().filter(writes).count())
+    }
+
+    /// A round a second, for five, and no write.
+    fn is_steady(&self) -> Result<()> {
+        let before = self.writes()?;
+        ensure!(before > 0, "the audit log shows no write at all");
+        std::thread::sleep(Duration::from_secs(5));
+        assert_eq!(self.writes()?, before);
+        Ok(())
     }
 }
 
@@ -89,28 +125,49 @@ impl Drop for Labeller<'_> {
     }
 }
 
-/// `kubectl get --watch` of one value, whose every version becomes a line.
+/// `kubectl get --watch` of an object's labels, of which every version becomes a line.
 struct Watch {
     child: Child,
     file: String,
 }
 
 impl Watch {
-    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+    /// Begins once the first version is there. `labels` is where in the object they are.
+    fn start(name: &str, object: &[&str], labels: &str) -> Result<Self> {
         let file = format!("/var/lib/gpu-e2e/watch-{name}");
         let out = fs::File::create(&file)?;
         let child = Command::new("kubectl")
-            .args(arguments)
-            .arg("--watch")
+            .arg("get")
+            .args(object)
+            .args(["--watch", "-o", &format!("jsonpath={{{labels}}}{{\"\\n\"}}")])
             .stdin(Stdio::null())
             .stdout(out)
             .spawn()
             .context("cannot start kubectl")?;
-        Ok(Self { child, file })
+        let watch = Self { child, file };
+        wait::until("the watch", LIMIT, || Ok((!watch.versions()?.is_empty()).then_some(())))?;
+        Ok(watch)
     }
 
-    fn lines(&self) -> Result<Vec<String>> {
-        Ok(fs::read_to_string(&self.file)?.lines().map(ToOwned::to_owned).collect())
+    fn versions(&self) -> Result<Vec<Value>> {
+        let text = fs::read_to_string(&self.file)?;
+        // The last line may be being written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    }
+
+    /// No version lacks a label that the first had, and there are several.
+    fn saw_no_label_go(&self) -> Result<()> {
+        let versions = self.versions()?;
+        ensure!(versions.len() > 1, "nothing happened: {versions:?}");
+        let first = versions[0].as_object().context("labels")?;
+        ensure!(first.contains_key("nvidia.com/gpu.product"), "{first:?}");
+        for version in &versions {
+            for key in first.keys() {
+                ensure!(version.get(key).is_some(), "{key} is gone in {versions:#?}");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -147,7 +204,8 @@ fn follows_mig(what: &str, read: impl Fn() -> Result<Value>) -> Result<()> {
 fn a_node_feature_object_follows_the_node_and_outlives_the_pod() -> Result<()> {
     let cluster = Cluster::current()?;
     let name = format!("nvidia-features-for-{}", cluster.node());
-    let labeller = Labeller::start(&cluster, "gfd-object", false)?;
+    // So that what follows soon does so because it was noticed.
+    let labeller = Labeller::start(&cluster, "gfd-object", false, "1h")?;
     let object = || cluster.json(["get", "nodefeature", &name, "-n", "kube-system"]);
     let labels = || Ok(object()?["spec"]["labels"].clone());
     wait::until("the NodeFeature object", LIMIT, || {
@@ -162,26 +220,24 @@ fn a_node_feature_object_follows_the_node_and_outlives_the_pod() -> Result<()> {
     assert_eq!(made["spec"]["labels"]["nvidia.com/gpu.count"], "2");
     follows_mig("the object", labels)?;
 
-    let path = "jsonpath={.spec.labels.nvidia\\.com/gpu\\.count}{\"\\n\"}";
-    let watch = Watch::start(
-        "object",
-        &["get", "nodefeature", &name, "-n", "kube-system", "-o", path],
-    )?;
-    labeller.restart()?;
+    let watch = Watch::start("object", &["nodefeature", &name, "-n", "kube-system"], ".spec.labels")?;
+    labeller.set("GFD_SLEEP_INTERVAL=1s")?;
     wait::until("the new pod's object", LIMIT, || {
         let owners = object()?["metadata"]["ownerReferences"].clone();
         Ok((owners != made["metadata"]["ownerReferences"]).then_some(()))
     })?;
     assert_eq!(object()?["metadata"]["uid"], made["metadata"]["uid"]);
-    let lines = watch.lines()?;
-    assert!(!lines.is_empty() && lines.iter().all(|line| line == "2"), "{lines:?}");
-    Ok(())
+    wait::until("the watch has seen it", LIMIT, || {
+        Ok((watch.versions()?.len() > 1).then_some(()))
+    })?;
+    labeller.is_steady()?;
+    watch.saw_no_label_go()
 }
 
 #[test]
 fn node_labels_place_a_pod_and_stay_without_a_write() -> Result<()> {
     let cluster = Cluster::current()?;
-    let labeller = Labeller::start(&cluster, "gfd-node", true)?;
+    let labeller = Labeller::start(&cluster, "gfd-node", true, "1s")?;
     let node = || cluster.json(["get", "node", cluster.node()]);
     let labels = || Ok(node()?["metadata"]["labels"].clone());
     wait::until("the node's labels", LIMIT, || {
@@ -209,44 +265,23 @@ fn node_labels_place_a_pod_and_stay_without_a_write() -> Result<()> {
     assert_eq!(labels()?["example.com/theirs"], "x");
     cluster.kubectl(["label", "node", cluster.node(), "example.com/theirs-"])?;
 
-    let path = "jsonpath={.metadata.labels.nvidia\\.com/gpu\\.count}{\"\\n\"}";
-    let watch = Watch::start("node", &["get", "node", cluster.node(), "-o", path])?;
+    // A new start has a new time.
+    let started = labels()?["nvidia.com/gfd.timestamp"].clone();
+    let watch = Watch::start("node", &["node", cluster.node()], ".metadata.labels")?;
     labeller.restart()?;
-    std::thread::sleep(Duration::from_secs(3));
-    let lines = watch.lines()?;
-    assert!(!lines.is_empty() && lines.iter().all(|line| line == "2"), "{lines:?}");
-
-    // A round a second, and no write. The time label is the new start's: wait until it is there.
-    let writes = || -> Result<usize> {
-        let audit = audit_log()?;
-        let patches = |line: &&str| {
-            line.contains("system:serviceaccount:kube-system:gfd-node") && line.contains("\"verb\":\"patch\"")
-        };
-        Ok(audit.lines().filter(patches).count())
-    };
-    let before = writes()?;
-    ensure!(before > 0, "the audit log shows no write at all");
-    std::thread::sleep(Duration::from_secs(5));
-    assert_eq!(writes()?, before);
+    wait::until("the new pod's labels", LIMIT, || {
+        Ok((labels()?["nvidia.com/gfd.timestamp"] != started).then_some(()))
+    })?;
+    wait::until("the watch has seen them", LIMIT, || {
+        let versions = watch.versions()?;
+        let new = |labels: &Value| labels["nvidia.com/gfd.timestamp"] != started;
+        Ok(versions.iter().any(new).then_some(()))
+    })?;
+    labeller.is_steady()?;
+    watch.saw_no_label_go()?;
 
     // Taken back by who put them there.
-    let name = labeller.name;
-    cluster.kubectl([
-        "set",
-        "env",
-        "-n",
-        "kube-system",
-        &format!("daemonset/{name}"),
-        "GPU_REMOVE_ON_EXIT=true",
-    ])?;
-    cluster.kubectl([
-        "rollout",
-        "status",
-        "-n",
-        "kube-system",
-        "--timeout=60s",
-        &format!("daemonset/{name}"),
-    ])?;
+    labeller.set("GPU_REMOVE_ON_EXIT=true")?;
     drop(labeller);
     wait::until("the labels are gone", LIMIT, || {
         let labels = labels()?;
@@ -254,10 +289,4 @@ fn node_labels_place_a_pod_and_stay_without_a_write() -> Result<()> {
         let all = gone("nvidia.com/gpu.product") && gone("feature.node.kubernetes.io/pci-10de.present");
         Ok(all.then_some(()))
     })
-}
-
-fn audit_log() -> Result<String> {
-    let state = env::var("GPU_E2E_STATE").context("GPU_E2E_STATE is not set")?;
-    let path = Path::new(&state).join("logs/audit.log");
-    fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))
 }

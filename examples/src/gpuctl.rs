@@ -8,6 +8,8 @@ use crate::program;
 
 mod cdi;
 mod inventory;
+mod labels;
+mod output;
 mod runtime;
 mod system;
 mod table;
@@ -26,6 +28,8 @@ struct Gpuctl {
 enum Command {
     /// Prints the driver and every GPU of this node; what could not be read is named on standard error
     Inventory(inventory::Inventory),
+    /// Prints the labels that `gpu-feature-discovery` would give this node, or a node of this inventory
+    Labels(labels::Labels),
     /// Describes GPUs for containers (CDI), and looks at such descriptions
     #[command(subcommand)]
     Cdi(cdi::Cdi),
@@ -48,6 +52,7 @@ enum Command {
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match program::parse::<Gpuctl>(arguments).command {
         Command::Inventory(command) => program::run(|| command.run()),
+        Command::Labels(command) => program::run(|| command.run()),
         Command::Cdi(command) => program::run(|| command.run()),
         Command::Runtime(command) => program::run(|| command.run()),
         Command::System(command) => program::run(|| command.run()),

@@ -14,6 +14,8 @@
 ))]
 mod program;
 
+#[cfg(any(feature = "feature-discovery", feature = "gpuctl"))]
+mod config_file;
 #[cfg(feature = "container-runtime")]
 pub mod container_runtime;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
@@ -47,7 +49,7 @@ pub mod names;
 pub mod quickstart;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(feature = "device-plugin")]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
 mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;

@@ -1,10 +1,10 @@
 //! Logs: to standard error, level by `RUST_LOG`.
 
-use std::io;
+use std::{env, io, str::FromStr};
 
 use clap::{Args, ValueEnum};
 use tracing::Level;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::Directive};
 
 use crate::names;
 
@@ -25,7 +25,14 @@ enum LogFormat {
 impl Logging {
     /// Starts logging for this process, from this level on unless `RUST_LOG` says otherwise. Called once.
     pub(crate) fn start_at(&self, level: Level) -> anyhow::Result<()> {
-        let filter = EnvFilter::builder().with_default_directive(level.into()).from_env()?;
+        // The Kubernetes client speaks of every failure itself; the programs say what failed, and once.
+        let quiet = Directive::from_str("kube_client=off")?;
+        let filter = match env::var(EnvFilter::DEFAULT_ENV) {
+            Ok(filter) if !filter.is_empty() => EnvFilter::builder()
+                .with_default_directive(level.into())
+                .parse(filter)?,
+            _ => EnvFilter::default().add_directive(level.into()).add_directive(quiet),
+        };
         let logs = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(io::stderr)
@@ -40,7 +47,7 @@ impl Logging {
     }
 }
 
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "toolkit"))]
 impl Logging {
     /// The same for a daemon: from `info` on.
     pub(crate) fn start(&self) -> anyhow::Result<()> {

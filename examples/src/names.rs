@@ -38,3 +38,42 @@ pub mod device_plugin {
     /// The kubelet's registration socket.
     pub const KUBELET_SOCKET: &str = "KUBELET_SOCKET";
 }
+
+/// What `gpu-feature-discovery`, and `gpuctl labels` of it, read beyond the settings of the configuration file, whose
+/// variables are `gpu_sharing::config`'s.
+pub mod feature_discovery {
+    /// The configuration file; a variable of the vendor's program, as all before [`NODE_LABELS`].
+    pub const GFD_CONFIG_FILE: &str = "GFD_CONFIG_FILE";
+    /// The same, after [`GFD_CONFIG_FILE`].
+    pub const CONFIG_FILE: &str = "CONFIG_FILE";
+    /// How MIG devices are labelled.
+    pub const MIG_STRATEGY: &str = "MIG_STRATEGY";
+    /// The file that says where the API server is.
+    pub const KUBECONFIG: &str = "KUBECONFIG";
+    /// How many requests a second the API server gets.
+    pub const KUBE_API_QPS: &str = "KUBE_API_QPS";
+    /// How many at once.
+    pub const KUBE_API_BURST: &str = "KUBE_API_BURST";
+    /// The namespace of the `NodeFeature` object.
+    pub const NAMESPACE: &str = "NAMESPACE";
+    /// The name of the node.
+    pub const NODE_NAME: &str = "NODE_NAME";
+    /// The name of the program's pod.
+    pub const POD_NAME: &str = "POD_NAME";
+    /// Whether the node itself is labelled.
+    pub const NODE_LABELS: &str = "GPU_NODE_LABELS";
+    /// Whether it also gets the labels of PCI devices.
+    pub const PCI_LABELS: &str = "GPU_PCI_LABELS";
+    /// Whether every model has labels.
+    pub const PER_MODEL_LABELS: &str = "GPU_PER_MODEL_LABELS";
+    /// With what the `NodeFeature` object ends.
+    pub const NODE_FEATURE_OWNER: &str = "GPU_NODE_FEATURE_OWNER";
+    /// Whether labels are taken back at the end.
+    pub const REMOVE_ON_EXIT: &str = "GPU_REMOVE_ON_EXIT";
+    /// Whether unknown keys of the configuration file are passed over.
+    pub const LENIENT_CONFIG: &str = "GPU_LENIENT_CONFIG";
+    /// Whether the configuration file may name resources.
+    pub const RESOURCE_NAMING: &str = "GPU_RESOURCE_NAMING";
+    /// Where `/healthz` is answered.
+    pub const LISTEN: &str = "GPU_LISTEN";
+}

@@ -39,19 +39,44 @@ fn without_empty_variables(command: Command, except: &[&str]) -> Command {
         .mut_subcommands(|command| without_empty_variables(command, except))
 }
 
-/// Runs a program: 0 if it succeeds, 1 and one message on standard error if not.
-///
-/// Bad usage is clap's business: exit code 2.
+/// Runs a program: 0 if it succeeds, 1 and one message on standard error if not; 2 where that is [`BadUsage`].
 pub(crate) fn run(program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
     match program() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell if standard error is closed.
             let _ = writeln!(io::stderr(), "error: {}", chain(&error));
-            ExitCode::FAILURE
+            if error.is::<BadUsage>() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }
+
+/// Settings that cannot be meant and that clap lets pass: they come of a file, or only do not go together.
+#[derive(Debug)]
+#[cfg_attr(
+    not(feature = "feature-discovery"),
+    expect(dead_code, reason = "the other programs leave it to clap")
+)]
+pub(crate) struct BadUsage(String);
+
+impl BadUsage {
+    #[cfg(feature = "feature-discovery")]
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self(message.to_string())
+    }
+}
+
+impl fmt::Display for BadUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadUsage {}
 
 /// Writes to standard output; a reader that has seen enough (`| head`) is no failure.
 pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {

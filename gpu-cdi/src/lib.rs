@@ -52,7 +52,6 @@ pub mod hook;
 mod kind;
 pub mod names;
 mod pattern;
-mod root;
 #[cfg(feature = "runtime")]
 #[cfg_attr(docsrs, doc(cfg(feature = "runtime")))]
 pub mod runtime;

@@ -93,6 +93,14 @@ pub enum Error {
         #[source]
         source: crate::ParseVersionError,
     },
+    /// The driver answered something that cannot be: it is broken, or it is not NVML.
+    #[error("`{call}` answered `{answer}`, which cannot be")]
+    Implausible {
+        /// The NVML function.
+        call: &'static str,
+        /// The answer.
+        answer: String,
+    },
     /// A path could not be resolved beneath its root.
     #[error("cannot resolve `{}` beneath `{}`", path.display(), root.display())]
     Resolve {

@@ -1,7 +1,14 @@
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read as _},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+
+/// The most that one file of `/sys` gives: a page.
+pub(crate) const PAGE: u64 = 4096;
 
 /// A file or folder that could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +33,39 @@ impl FileError {
     }
 }
 
-/// The text of a file; `None` where there is none.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, FileError> {
-    absent(fs::read_to_string(path)).map_err(FileError::new("read", path))
+/// The text of a regular file of at most `limit` bytes; `None` where there is none.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<String>, FileError> {
+    let text = || {
+        let bytes = read_bytes(path, limit)?;
+        String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+    };
+    absent(text()).map_err(FileError::new("read", path))
+}
+
+/// The content of a regular file of at most `limit` bytes.
+pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    // Not to be held up by a FIFO that stands where a file should.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    read_at_most(rustix::fs::openat(CWD, path, flags, Mode::empty())?, limit)
+}
+
+/// What an open regular file holds from here on, if that is at most `limit` bytes.
+pub(crate) fn read_at_most(file: OwnedFd, limit: u64) -> io::Result<Vec<u8>> {
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut content = Vec::new();
+    File::from(file)
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut content)?;
+    if content.len() as u64 > limit {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("longer than {limit} bytes"),
+        ));
+    }
+    Ok(content)
 }
 
 /// Where a link leads; `None` where there is none.
@@ -41,5 +78,34 @@ fn absent<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &Path, limit: u64, expected: Result<&str, &str>) {
+        let found = read(path, limit).map_err(|error| error.source.to_string());
+        let expected = expected.map(|text| Some(text.to_owned())).map_err(ToOwned::to_owned);
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_file_that_is_long_or_none_or_no_text_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "12345").unwrap();
+        check(&file, 5, Ok("12345"));
+        check(&file, 4, Err("longer than 4 bytes"));
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        check(&fifo, 4, Err("not a regular file"));
+        check(folder.path(), 4, Err("not a regular file"));
+        check(Path::new("/dev/zero"), 4, Err("not a regular file"));
+        fs::write(&file, [0xff]).unwrap();
+        check(&file, 4, Err("invalid utf-8 sequence of 1 bytes from index 0"));
+        assert_eq!(read(&folder.path().join("absent"), 4).unwrap(), None);
     }
 }

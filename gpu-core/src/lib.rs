@@ -24,6 +24,7 @@
     doc = "- [`nvml`]: reading a node, watching it, and applying a [`CheckedPlan`]"
 )]
 #![cfg_attr(feature = "kmsg", doc = "- [`kmsg`]: Xids out of the kernel's log")]
+//! - [`root`]: a folder out of which no path leads, for what others have made
 #![cfg_attr(feature = "ownership", doc = "- [`ownership`]: who may change which GPU")]
 //!
 //! # Features
@@ -33,7 +34,7 @@
 //! `ownership` | the file by which the programs of a node agree who may change which GPU | yes
 //! `kmsg` | Xids out of the kernel's log | no
 //! `pci-names` | names of PCI devices, from a database that is compiled in (1 MB) | no
-//! `schemars` | JSON Schema of the values (`schema/inventory.json` is that of [`Inventory`]) | no
+//! `schemars` | JSON Schema of the values (`schema/` has those of [`Inventory`], [`Change`], [`Plan`], [`Usage`], [`PciInventory`] and the file of owners) | no
 //!
 //! # What this crate does not do
 //! It knows nothing of Kubernetes and runs no async runtime.
@@ -58,6 +59,9 @@ mod pci;
 mod pci_device;
 mod problem;
 mod product;
+pub mod root;
+#[cfg(all(test, feature = "schemars"))]
+mod schema;
 mod sysfs;
 mod topology;
 mod usage;

@@ -1,11 +1,15 @@
 use serde::{Deserialize, Serialize};
 
+mod layout;
 mod plan;
 mod profile;
+mod step;
 
 pub use self::{
-    plan::{CheckedPlan, Impossible, Plan, PlanError, Step},
+    layout::Impossible,
+    plan::{CheckedPlan, Plan, PlanError},
     profile::{MigProfile, ParseMigProfileError},
+    step::Step,
 };
 use crate::MigUuid;
 

@@ -15,17 +15,26 @@
 
 mod control;
 mod events;
+mod field;
 mod gate;
+mod gpm;
 mod guard;
 mod library;
 mod raw;
 mod read;
+mod refusal;
+mod search;
 mod watcher;
 
 pub use self::{
-    control::{ApplyError, CallRefused, Done, NotTakenBack, Refusal},
+    control::{ApplyError, Done, NotTakenBack},
     events::{HealthEvent, HealthEventKind, HealthWatch, Watched},
+    field::{Field, FieldReading, FieldValue},
+    gpm::GpmSampler,
     guard::StuckCall,
-    library::{Library, LibrarySearch},
+    library::Library,
+    read::ProcessUtilization,
+    refusal::{CallRefused, Refusal},
+    search::LibrarySearch,
     watcher::{NodeEvent, WatchConfig, Watcher},
 };

@@ -17,11 +17,12 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    time::{SystemTime, UNIX_EPOCH},
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize};
@@ -35,8 +36,18 @@ pub const FILE: &str = "var/run/nvidia-gpu-owners.json";
 /// listens there.
 pub const DRA_SOCKET: &str = "plugins/gpu.nvidia.com/dra.sock";
 
+/// The longest file that is read: room for some thousand GPUs.
+const LONGEST: u64 = 1 << 20;
+
+/// How long a lock is waited for, which is held for some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is tried meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// A program that may own GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Owner {
@@ -60,6 +71,7 @@ impl fmt::Display for Owner {
 
 /// A claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Who.
@@ -70,6 +82,7 @@ pub struct Claim {
 
 /// All claims of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Owners {
     /// Version of the file: [`Owners::VERSION`].
@@ -134,6 +147,8 @@ fn owned(others: &[(GpuUuid, Owner)]) -> String {
 pub struct OwnerFile {
     path: PathBuf,
     kubelet: Option<PathBuf>,
+    /// How long another program's lock is waited for.
+    patience: Duration,
 }
 
 impl OwnerFile {
@@ -142,6 +157,7 @@ impl OwnerFile {
         Self {
             path: path.into(),
             kubelet: None,
+            patience: PATIENCE,
         }
     }
 
@@ -169,7 +185,8 @@ impl OwnerFile {
     /// Claims the GPUs for `owner`: all of them, or none. What it owns already stays its own, since when it was.
     ///
     /// # Errors
-    /// Where another owns one of them, and where the file cannot be read or written.
+    /// Where another owns one of them, where the file cannot be read or written, and where another program has not let go of its
+    /// lock for ten seconds.
     pub fn claim(&self, owner: Owner, gpus: &[GpuUuid]) -> Result<(), OwnershipError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let since = now.map_or(0, |since| since.as_secs());
@@ -212,7 +229,9 @@ impl OwnerFile {
     }
 
     fn existing(&self) -> Result<Option<Owners>, OwnershipError> {
-        let Some(text) = read(&self.path)? else { return Ok(None) };
+        let Some(text) = read(&self.path, LONGEST)? else {
+            return Ok(None);
+        };
         let malformed = |reason: String| OwnershipError::Malformed {
             path: self.path.clone(),
             reason,
@@ -264,14 +283,25 @@ impl OwnerFile {
         name.into()
     }
 
-    /// Goes with the value, also when the process is killed.
+    /// Goes with the value, also when the process is killed. Whoever holds it does so for a moment; one that does not let go is
+    /// told and not waited for.
     fn lock(&self) -> Result<File, FileError> {
         let path = self.beside(".lock");
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).open(&path);
         let file = file.map_err(FileError::new("open", &path))?;
-        file.lock().map_err(FileError::new("lock", &path))?;
-        Ok(file)
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOOK_AGAIN),
+                Err(TryLockError::WouldBlock) => {
+                    let error = io::Error::new(io::ErrorKind::TimedOut, "another program does not let go of it");
+                    return Err(FileError::new("lock", &path)(error));
+                }
+                Err(TryLockError::Error(error)) => return Err(FileError::new("lock", &path)(error)),
+            }
+        }
     }
 
     /// Readers find the old claims or the new ones.
@@ -289,7 +319,7 @@ impl OwnerFile {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::net::UnixListener, thread};
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
@@ -346,6 +376,16 @@ mod tests {
             }
         });
         assert_eq!(file.read().unwrap().owners.len(), 16);
+    }
+
+    #[test]
+    fn a_lock_that_is_not_let_go_of_is_an_error() {
+        let (_folder, mut file) = file();
+        let _lock = file.lock().unwrap();
+        file.patience = Duration::from_millis(20);
+        let error = file.claim(Owner::Dra, &[gpu(0)]).unwrap_err();
+        assert!(error.to_string().ends_with("nvidia-gpu-owners.json.lock`"), "{error}");
+        assert_eq!(file.read().unwrap(), Owners::default());
     }
 
     #[test]

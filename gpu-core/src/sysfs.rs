@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     FileError, PciAddress,
-    file::{link, read},
+    file::{PAGE, link, read},
 };
 
 /// The device's folder beneath the host's root.
@@ -41,7 +41,9 @@ pub(crate) fn target_name(device: &Path, file: &str) -> Result<Option<String>, F
 
 fn number<T>(device: &Path, file: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, FileError> {
     let path = device.join(file);
-    let Some(text) = read(&path)? else { return Ok(None) };
+    let Some(text) = read(&path, PAGE)? else {
+        return Ok(None);
+    };
     let text = text.trim();
     let wrong = || FileError::new("read", &path)(std::io::Error::other(format!("`{text}` is not a number")));
     parse(text).map(Some).ok_or_else(wrong)

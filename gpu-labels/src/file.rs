@@ -1,5 +1,6 @@
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -32,20 +33,29 @@ impl FeatureFile {
     /// Where the file cannot be replaced; then it is as it was.
     pub fn publish(&self, labels: &Labels) -> io::Result<bool> {
         let text = labels.to_string();
-        if fs::read(&self.path).is_ok_and(|bytes| bytes == text.as_bytes()) {
-            return Ok(false);
+        match fs::metadata(&self.path) {
+            // A device or a pipe is not to be replaced, and reading a pipe would wait.
+            Ok(present) if !present.is_file() => return Err(io::Error::other("it is there and no file")),
+            Ok(present) if present.len() == text.len() as u64 && self.says(&text) => return Ok(false),
+            _ => {}
         }
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         // Beside the file, since a rename does not leave a file system, and hidden: Node Feature Discovery reads no such files.
         let mut file = tempfile::Builder::new()
             .prefix(".gpu-labels-")
             .permissions(fs::Permissions::from_mode(0o644))
-            .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-        io::Write::write_all(&mut file, text.as_bytes())?;
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            // Without the file's own name, which is another one each time: who repeats the message would repeat it as new.
+            .map_err(|error| io::Error::from(error.kind()))?;
+        file.as_file_mut().write_all(text.as_bytes())?;
         file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?; // whatever the umask is
         file.as_file().sync_all()?;
         file.persist(&self.path).map_err(|error| error.error)?;
         Ok(true)
+    }
+
+    fn says(&self, text: &str) -> bool {
+        fs::read(&self.path).is_ok_and(|bytes| bytes == text.as_bytes())
     }
 
     /// Removes the file; that there is none is fine.
@@ -81,12 +91,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_file_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        for path in [path.as_path(), Path::new("/dev/null"), folder.path()] {
+            let error = FeatureFile::new(path).publish(&Labels::default()).unwrap_err();
+            assert_eq!(error.to_string(), "it is there and no file");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_files_is_an_error() {
+        // Nobody makes files in there, root included.
+        let file = FeatureFile::new("/proc/self/gfd");
+        let say = || file.publish(&Labels::default()).unwrap_err().to_string();
+        assert_eq!(say(), say());
+    }
+
+    #[test]
     fn a_folder_that_is_not_there_is_an_error_and_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = FeatureFile::new(folder.path().join("features.d/gfd"));
-        assert_eq!(
-            file.publish(&Labels::default()).unwrap_err().kind(),
-            io::ErrorKind::NotFound
-        );
+        let error = file.publish(&Labels::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

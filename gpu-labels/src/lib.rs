@@ -37,6 +37,7 @@
 //! ---|---|---
 //! `controller` | labels through the Kubernetes API: module `cluster` | no
 //! `files` | reading a [`Node`] of `/sys`, writing labels to a feature file | no
+//! `nvml` | the feature of `gpu_core`, which reads the inventory through the driver | no
 //!
 //! # What this crate does not do
 //! It reads no driver (that is `gpu_core`'s), and the labels get nowhere by themselves.

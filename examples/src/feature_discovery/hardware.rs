@@ -5,7 +5,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gpu_labels::{
@@ -15,14 +15,21 @@ use gpu_labels::{
         nvml::{Library, LibrarySearch, NodeEvent, WatchConfig, Watcher},
     },
 };
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::{
+    sync::mpsc::UnboundedSender,
+    task::{JoinError, JoinHandle, spawn_blocking},
+    time::timeout,
+};
 
 /// The driver's library, once it is there, and the watch on what it says.
 #[derive(Debug)]
 pub(super) struct Hardware {
     search: LibrarySearch,
     host_root: PathBuf,
+    /// A library that is being loaded: a driver that hangs is not asked a second time meanwhile.
+    opening: Option<(Instant, JoinHandle<gpu_core::Result<Library>>)>,
     library: Option<Arc<Library>>,
+    was_read: bool,
     /// Where a change is told; nowhere for a program that ends after one round.
     changes: Option<UnboundedSender<()>>,
     watcher: Option<Watcher>,
@@ -36,41 +43,76 @@ impl Hardware {
         Self {
             search,
             host_root: host_root.to_owned(),
+            opening: None,
             library: None,
+            was_read: false,
             changes,
             watcher: None,
         }
     }
 
+    /// Looks for the driver's library here from now on.
+    pub(super) fn search(&mut self, search: LibrarySearch) {
+        if self.search != search {
+            self.search = search;
+            self.close();
+        }
+    }
+
+    /// Whether the GPUs could be read at least once.
+    pub(super) fn was_read(&self) -> bool {
+        self.was_read
+    }
+
     /// Reads all GPUs, away from the threads that must not wait: a driver may hang.
     pub(super) async fn inventory(&mut self) -> gpu_core::Result<Inventory> {
-        let (search, host_root) = (self.search.clone(), self.host_root.clone());
-        let open = self.library.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let library = match open {
-                Some(library) => library,
-                None => Arc::new(Library::open(&search)?),
-            };
-            let inventory = library.inventory(&host_root)?;
-            Ok((library, inventory))
-        });
-        let read = read.await.map_err(io::Error::other).map_err(gpu_core::Error::Thread)?;
-        let (library, inventory) = read.inspect_err(|_| {
-            // The next round looks for the library anew: the driver may be another one then.
-            self.library = None;
-            self.watcher = None;
-        })?;
+        if let Some(library) = self.library.clone() {
+            if let Ok(inventory) = self.read(library).await {
+                return Ok(inventory);
+            }
+            // The driver may be another one now: what counts is what its own library says.
+            self.close();
+        }
+        let library = Arc::new(self.open().await?);
+        self.read(library).await
+    }
+
+    async fn read(&mut self, library: Arc<Library>) -> gpu_core::Result<Inventory> {
+        let (host_root, asked) = (self.host_root.clone(), Arc::clone(&library));
+        let read = spawn_blocking(move || asked.inventory(&host_root)).await;
+        let inventory = read.unwrap_or_else(panicked)?;
+        self.was_read = true;
         self.watch(&library, &inventory);
         self.library = Some(library);
         Ok(inventory)
     }
 
+    /// A reading limits its calls; loading the library is one that nothing limits but this.
+    async fn open(&mut self) -> gpu_core::Result<Library> {
+        let search = self.search.clone();
+        let start = || (Instant::now(), spawn_blocking(move || Library::open(&search)));
+        let (since, opening) = self.opening.get_or_insert_with(start);
+        let Ok(opened) = timeout(Library::CALL_TIMEOUT, opening).await else {
+            return Err(gpu_core::Error::Hung {
+                call: "nvmlInit_v2",
+                elapsed: since.elapsed(),
+            });
+        };
+        self.opening = None;
+        opened.unwrap_or_else(panicked)
+    }
+
+    fn close(&mut self) {
+        self.library = None;
+        self.watcher = None;
+    }
+
     /// Reads what is around the GPUs.
-    pub(super) async fn node(&self, machine_type_file: Option<PathBuf>) -> (Node, Vec<io::Error>) {
+    pub(super) async fn node(&self, machine_type_file: Option<PathBuf>) -> (Node, Vec<String>) {
         let host_root = self.host_root.clone();
-        let read = tokio::task::spawn_blocking(move || Node::read(&host_root, machine_type_file.as_deref()));
+        let read = spawn_blocking(move || Node::read(&host_root, machine_type_file.as_deref()));
         read.await
-            .unwrap_or_else(|error| (Node::default(), vec![io::Error::other(error)]))
+            .unwrap_or_else(|error| (Node::default(), vec![error.to_string()]))
     }
 
     fn watch(&mut self, library: &Arc<Library>, inventory: &Inventory) {
@@ -91,4 +133,8 @@ impl Hardware {
             Err(error) => tracing::warn!("changes are seen only every interval: {error}"),
         }
     }
+}
+
+fn panicked<T>(error: JoinError) -> gpu_core::Result<T> {
+    Err(gpu_core::Error::Thread(io::Error::other(error)))
 }

@@ -1,14 +1,19 @@
 //! `/healthz`, for a kubelet's probe.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch::Receiver,
-    time::timeout,
+    time::{sleep, timeout},
 };
+
+/// How long a client may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A request with a longer head is not waited for.
+const LONGEST_HEAD: usize = 8 << 10;
 
 /// Answers `/healthz` for ever: 200 and the state in words, as long as the program runs; its labels stay while it fails, so
 /// that being started anew would help nobody.
@@ -17,29 +22,43 @@ pub(super) async fn serve(address: SocketAddr, state: Receiver<String>) -> anyho
         .await
         .with_context(|| format!("cannot listen at {address}"))?;
     tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let state = state.borrow().clone();
-            // A client that says nothing is not waited for.
-            tokio::spawn(timeout(Duration::from_secs(5), answer(stream, state)));
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => drop(tokio::spawn(timeout(PATIENCE, answer(stream, state.clone())))),
+                // No descriptors left, or a client that is gone: the next may do better.
+                Err(error) => {
+                    tracing::debug!("cannot take a connection at {address}: {error}");
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
         }
     });
     Ok(())
 }
 
-async fn answer(mut stream: TcpStream, state: String) -> std::io::Result<()> {
-    let mut request = [0; 1024];
-    let length = stream.read(&mut request).await?;
-    let path = request[..length].split(|b| *b == b' ').nth(1);
-    let (status, body) = match path {
-        Some(b"/healthz") => ("200 OK", format!("{state}\n")),
+async fn answer(mut stream: TcpStream, state: Receiver<String>) -> io::Result<()> {
+    let request = head(&mut stream).await?;
+    let (status, body) = match request.split(|b| *b == b' ').nth(1) {
+        Some(b"/healthz") => ("200 OK", format!("{}\n", *state.borrow())),
         _ => ("404 Not Found", "there is only /healthz\n".to_owned()),
     };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n",
+    let answer = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    stream
-        .write_all(format!("{head}Connection: close\r\n\r\n{body}").as_bytes())
-        .await?;
+    stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await
+}
+
+/// What a client says up to the blank line. All of it, because a connection that is closed with some left is torn down.
+async fn head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    while head.len() < LONGEST_HEAD && !head.ends_with(b"\r\n\r\n") {
+        let mut part = [0; 1024];
+        match stream.read(&mut part).await? {
+            0 => break,
+            length => head.extend_from_slice(&part[..length]),
+        }
+    }
+    Ok(head)
 }

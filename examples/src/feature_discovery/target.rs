@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use gpu_labels::{
     FeatureFile, Labels,
     cluster::{NodeFeature, NodeLabels, Owner, Pci},
@@ -15,7 +15,7 @@ use gpu_labels::{
 };
 use tower::limit::RateLimitLayer;
 
-use super::{FeatureDiscovery, OwnerKind};
+use super::arguments::{FeatureDiscovery, OwnerKind};
 use crate::program;
 
 /// Where labels go.
@@ -23,8 +23,15 @@ use crate::program;
 pub(super) enum Target {
     Output,
     File(FeatureFile),
-    NodeFeature(NodeFeature),
-    Node { labels: NodeLabels, pci: bool },
+    NodeFeature {
+        feature: NodeFeature,
+        /// An owner that has not been found yet.
+        owner: Option<Owner>,
+    },
+    Node {
+        labels: NodeLabels,
+        pci: bool,
+    },
 }
 
 impl Target {
@@ -36,9 +43,6 @@ impl Target {
                 None => Self::Output,
             });
         }
-        if node.is_empty() {
-            bail!("the name of this node is not known: set --node-name or NODE_NAME");
-        }
         let client = client(program).await?;
         if program.ours.node_labels {
             let pci = program.ours.pci_labels;
@@ -47,22 +51,33 @@ impl Target {
                 pci,
             });
         }
-        let feature = NodeFeature::new(client, &program.cluster.namespace, node);
-        Ok(Self::NodeFeature(owned(program, feature).await))
+        let pod = &program.cluster.pod_name;
+        Ok(Self::NodeFeature {
+            feature: NodeFeature::new(client, &program.cluster.namespace, node),
+            owner: match program.ours.node_feature_owner {
+                OwnerKind::Workload if !pod.is_empty() => Some(Owner::Workload { pod: pod.clone() }),
+                OwnerKind::Node => Some(Owner::Node),
+                OwnerKind::Workload | OwnerKind::None => None,
+            },
+        })
     }
 
     /// Makes the labels be there; whether that took a write.
-    pub(super) async fn publish(&self, labels: &Labels) -> anyhow::Result<bool> {
+    pub(super) async fn publish(&mut self, labels: &Labels) -> anyhow::Result<bool> {
         match self {
             Self::Output => program::print(labels).map(|()| true),
             Self::File(file) => file
                 .publish(labels)
                 .with_context(|| format!("cannot write `{}`", file.path().display())),
-            Self::NodeFeature(feature) => {
-                let published = feature.publish(labels).await;
+            Self::NodeFeature { feature, owner } => {
+                find_owner(feature, owner).await?;
+                let published = feature.publish(labels).await.map_err(words);
                 published.with_context(|| format!("cannot publish the NodeFeature object `{}`", feature.name()))
             }
-            Self::Node { labels: node, .. } => node.publish(labels).await.context("cannot label the node"),
+            Self::Node { labels: node, .. } => {
+                let published = node.publish(labels).await.map_err(words);
+                published.context("cannot label the node")
+            }
         }
     }
 
@@ -73,7 +88,7 @@ impl Target {
                 labels: node,
                 pci: true,
             } => {
-                let published = node.publish_pci(labels).await;
+                let published = node.publish_pci(labels).await.map_err(words);
                 published
                     .map(Some)
                     .context("cannot label the node with its PCI devices")
@@ -88,11 +103,14 @@ impl Target {
             Self::File(file) => file
                 .withdraw()
                 .with_context(|| format!("cannot remove `{}`", file.path().display())),
-            Self::NodeFeature(feature) => {
-                let withdrawn = feature.withdraw().await;
+            Self::NodeFeature { feature, .. } => {
+                let withdrawn = feature.withdraw().await.map_err(words);
                 withdrawn.with_context(|| format!("cannot remove the NodeFeature object `{}`", feature.name()))
             }
-            Self::Node { labels, .. } => labels.withdraw().await.context("cannot take the labels off the node"),
+            Self::Node { labels, .. } => {
+                let withdrawn = labels.withdraw().await.map_err(words);
+                withdrawn.context("cannot take the labels off the node")
+            }
         }
     }
 
@@ -101,26 +119,31 @@ impl Target {
         match self {
             Self::Output => "standard output".to_owned(),
             Self::File(file) => format!("`{}`", file.path().display()),
-            Self::NodeFeature(feature) => format!("the NodeFeature object `{}`", feature.name()),
+            Self::NodeFeature { feature, .. } => format!("the NodeFeature object `{}`", feature.name()),
             Self::Node { .. } => "the node".to_owned(),
         }
     }
 }
 
-/// An owner that cannot be found is none, as with the vendor's program.
-async fn owned(program: &FeatureDiscovery, feature: NodeFeature) -> NodeFeature {
-    let pod = &program.cluster.pod_name;
-    let owner = match program.ours.node_feature_owner {
-        OwnerKind::Workload if !pod.is_empty() => Owner::Workload { pod: pod.clone() },
-        OwnerKind::Node => Owner::Node,
-        OwnerKind::Workload | OwnerKind::None => return feature,
-    };
-    match feature.owned_by(&owner).await {
-        Ok(feature) => feature,
-        Err((feature, error)) => {
-            tracing::warn!("the NodeFeature object has no owner: {error}");
-            feature
+/// Asks for the owner until the server says who it is, or that it will not: then there is none, as with the vendor's program.
+async fn find_owner(feature: &mut NodeFeature, owner: &mut Option<Owner>) -> anyhow::Result<()> {
+    let Some(wanted) = owner.as_ref() else { return Ok(()) };
+    match feature.set_owner(wanted).await {
+        Ok(()) => {}
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+            tracing::warn!("the NodeFeature object has no owner: {}", status.message);
         }
+        Err(error) => return Err(words(error)).context("cannot find the owner of the NodeFeature object"),
+    }
+    *owner = None;
+    Ok(())
+}
+
+/// What the API server answered, without how the client keeps it.
+fn words(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow!("{} ({})", status.message, status.code),
+        error => error.into(),
     }
 }
 
@@ -137,8 +160,10 @@ async fn client(program: &FeatureDiscovery) -> anyhow::Result<Client> {
         }
         None => kube::Config::incluster().context(context)?,
     };
-    // A server that does not answer must not keep a round from ending.
+    // A server that does not answer must not keep a round from ending,
     config.read_timeout = Some(Duration::from_secs(30));
+    // and one that is busy is a state to speak of: the client's own retries are silent for minutes.
+    config.default_retry = false;
     let period = Duration::from_secs_f64(f64::from(cluster.kube_api_burst) / cluster.kube_api_qps);
     let limit = RateLimitLayer::new(u64::from(cluster.kube_api_burst), period);
     let builder = ClientBuilder::try_from(config).context("cannot set up the way to the API server")?;

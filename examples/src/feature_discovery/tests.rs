@@ -1,9 +1,14 @@
-use clap::CommandFactory;
+use std::fs;
+
+use clap::{CommandFactory, Parser};
+use gpu_labels::gpu_sharing::config::{Config, DiscoveryStrategy, Interval, MigStrategy};
 
 use super::*;
+use crate::program::BadUsage;
 
-fn parse(arguments: &[&str]) -> FeatureDiscovery {
-    FeatureDiscovery::try_parse_from(["gpu-feature-discovery"].iter().chain(arguments)).unwrap()
+fn settings(arguments: &[&str]) -> anyhow::Result<Settings> {
+    let name = ["gpu-feature-discovery", "--node-name=n1"];
+    Settings::read(&FeatureDiscovery::try_parse_from(name.iter().chain(arguments))?)
 }
 
 #[test]
@@ -16,7 +21,7 @@ fn every_flag_of_the_vendors_changes_something() {
     #[track_caller]
     fn check(arguments: &[&str], expected: impl Fn(&Config) -> bool) {
         let arguments: Vec<_> = [&["--config-file="], arguments].concat();
-        let config = parse(&arguments).settings().unwrap().config;
+        let config = settings(&arguments).unwrap().config;
         assert!(expected(&config), "{config:#?}");
     }
     check(&["--mig-strategy=mixed"], |config| {
@@ -49,39 +54,38 @@ fn the_file_is_below_the_flags_and_unknown_keys_are_named() {
     let path = folder.path().join("config.yaml");
     let argument = format!("--config-file={}", path.display());
     fs::write(&path, "flags: { migStrategy: single, gfd: { oneshot: true } }").unwrap();
-    let config = parse(&[&argument, "--mig-strategy=mixed"]).settings().unwrap().config;
+    let config = settings(&[&argument, "--mig-strategy=mixed"]).unwrap().config;
     assert!(config.gfd.oneshot && config.mig_strategy == MigStrategy::Mixed);
 
     fs::write(&path, "flag: {}").unwrap();
-    let error = program::chain(&parse(&[&argument]).settings().unwrap_err());
+    let error = program::chain(&settings(&[&argument]).unwrap_err());
     assert!(
         error.ends_with("`flag` in line 1 is not a known key; did you mean `flags`?"),
         "{error}"
     );
-    let lenient = parse(&[&argument, "--lenient-config"]).settings().unwrap();
+    let lenient = settings(&[&argument, "--lenient-config"]).unwrap();
     assert_eq!(lenient.warnings.len(), 1);
 }
 
 #[test]
-fn what_is_not_supported_is_refused() {
+fn what_is_not_supported_is_bad_usage() {
     #[track_caller]
     fn check(arguments: &[&str], expected: &str) {
-        let error = program::chain(&parse(arguments).settings().unwrap_err());
-        assert!(error.contains(expected), "{error}");
+        let error = settings(arguments).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.is::<BadUsage>());
     }
     check(
         &["--device-discovery-strategy=vfio"],
         "--device-discovery-strategy=`vfio` is not supported",
     );
     check(&["--pci-labels"], "--pci-labels needs --node-labels");
-    check(
-        &["--config-file=/nowhere"],
-        "cannot read the configuration file `/nowhere`: ",
-    );
+    check(&["--node-name="], "set --node-name or NODE_NAME");
     for argument in [
         "--sleep-interval=soon",
         "--mig-strategy=some",
         "--kube-api-qps=0",
+        "--kube-api-qps=1e-300",
         "--oneshot=maybe",
     ] {
         assert!(FeatureDiscovery::try_parse_from(["gpu-feature-discovery", argument]).is_err());

@@ -1,11 +1,8 @@
-use clap::{Args, ValueEnum};
+use clap::Args;
 use gpu_core::nvml::Library;
 
-use super::inventory_table;
-use crate::{
-    hardware::Hardware,
-    program::{print, remark},
-};
+use super::{inventory_table, output::Output};
+use crate::{hardware::Hardware, program::remark};
 
 #[derive(Debug, Args)]
 pub(super) struct Inventory {
@@ -17,13 +14,6 @@ pub(super) struct Inventory {
     output: Output,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Table,
-}
-
 impl Inventory {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let library = Library::open(&self.hardware.library_search())?;
@@ -31,10 +21,6 @@ impl Inventory {
         for problem in &inventory.problems {
             remark(format_args!("warning: {problem}"));
         }
-        print(match self.output {
-            Output::Json => serde_json::to_string_pretty(&inventory)? + "\n",
-            Output::Yaml => serde_saphyr::to_string(&inventory)?,
-            Output::Table => inventory_table(&inventory),
-        })
+        self.output.print(&inventory, inventory_table)
     }
 }

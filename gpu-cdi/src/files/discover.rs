@@ -4,11 +4,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gpu_core::root::Root;
+
 use super::{
     DeviceRule, DriverFiles, binaries, capabilities, configs, device_nodes, driver_libraries, drm, firmware,
     found::Search, graphics, sockets, storage,
 };
-use crate::{Error, Result, root::Root};
+use crate::{Error, Result};
 
 /// Where and how a driver root is searched.
 #[derive(Debug, Clone, PartialEq, Eq)]

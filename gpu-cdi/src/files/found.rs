@@ -3,11 +3,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gpu_core::root::Root;
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
 use super::libraries::CachedLibrary;
-use crate::root::Root;
 
 /// A file of the driver root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use gpu_core::root::Root;
 use rustix::{
     fs::{AtFlags, Mode, OFlags},
     io::Errno,
@@ -13,7 +14,6 @@ use rustix::{
 };
 
 use super::{Error, Result};
-use crate::root::Root;
 
 /// A container's root, in which paths lead nowhere else.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ use std::{
     ptr,
 };
 
+use gpu_core::root::Root;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -32,7 +33,6 @@ use rustix::{
 };
 
 use super::{Error, Result};
-use crate::root::Root;
 
 /// Far more than ldconfig takes (some 10 MiB), in memory and in a file.
 const MEMORY_BYTES: u64 = 1 << 30;

@@ -1,9 +1,9 @@
 use std::{
-    io,
+    mem,
     ops::ControlFlow,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU8, Ordering::Relaxed},
         mpsc,
     },
     thread::{self, JoinHandle},
@@ -12,7 +12,12 @@ use std::{
 
 use nvml_wrapper::error::NvmlError;
 
-use super::{Library, gate::Gate, raw};
+use super::{
+    Library,
+    gate::Gate,
+    guard::{Failure, Progress},
+    raw,
+};
 use crate::{Error, Gpu, GpuUuid, Problem, ProblemKind, Result};
 
 /// How long one wait lasts: the longest time that a stopped watch's thread, which nobody waits for, outlives it.
@@ -80,12 +85,38 @@ pub enum Watched {
     Interrupted(Error),
 }
 
+/// What the thread of a [`HealthWatch`] is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Order {
+    /// Go on.
+    Watch,
+    /// End.
+    Stop,
+    /// Deliver what has happened so far, then end: another watch has begun.
+    Retire,
+}
+
+/// The order in force.
+#[derive(Debug)]
+struct Orders(AtomicU8);
+
+impl Orders {
+    fn give(&self, order: Order) {
+        self.0.store(order as u8, Relaxed);
+    }
+
+    fn has(&self, order: Order) -> bool {
+        self.0.load(Relaxed) == order as u8
+    }
+}
+
 /// A thread that waits for the health events of a node's GPUs.
 ///
 /// One event set for all, one registration for each physical GPU. Dropping it ends the thread, as [`stop`](Self::stop) does.
 #[derive(Debug)]
 pub struct HealthWatch {
-    stop: Arc<AtomicBool>,
+    orders: Arc<Orders>,
     thread: JoinHandle<()>,
     gate: Arc<Gate<Watched>>,
     problems: Vec<Problem>,
@@ -97,51 +128,41 @@ impl HealthWatch {
     /// `deliver` is called on the watch's own thread and ends it by [`ControlFlow::Break`].
     ///
     /// # Errors
-    /// Where NVML offers no events at all, does not return from a call, or no thread can be started. A single GPU that offers none, or is lost, is in
-    /// [`problems`](Self::problems).
+    /// Where NVML offers no events at all, does not return from a call for as long as the library allows, or no thread can be
+    /// started. A single GPU that offers none, or is lost, is in [`problems`](Self::problems).
     pub fn start(
         library: Arc<Library>,
         gpus: &[Gpu],
         deliver: impl FnMut(Watched) -> ControlFlow<()> + Send + 'static,
     ) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
+        let orders = Arc::new(Orders(AtomicU8::new(Order::Watch as u8)));
         let wanted: Vec<_> = gpus.iter().map(|gpu| (gpu.index, gpu.uuid.clone())).collect();
         let gate = Arc::new(Gate::new(deliver));
-        // Each GPU is three calls, and the set one.
-        let limit = library
-            .call_timeout
-            .saturating_mul(3 * u32::try_from(gpus.len()).unwrap_or(1) + 1);
+        let progress = Progress::new(None);
+        let caller = Arc::clone(&library);
         let (ready, registered) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
             .name("gpu-health".to_owned())
             .spawn({
-                let stop = Arc::clone(&stop);
+                let orders = Arc::clone(&orders);
                 let gate = Arc::clone(&gate);
-                move || match Registered::new(&library, &wanted) {
+                let progress = Arc::clone(&progress);
+                move || match Registered::new(&library, &wanted, &progress) {
                     Ok((registered, problems)) => {
-                        // Nobody waits for the answer any more if the caller's thread is gone: then there is nothing to do.
-                        if ready.send(Ok(problems)).is_ok() {
-                            registered.watch(&library, &stop, &gate);
+                        if library.workers.finish(&progress, &ready, Ok(problems)) {
+                            registered.watch(&library, &orders, &gate);
                         }
                     }
-                    Err(error) => drop(ready.send(Err(error))),
+                    Err(error) => {
+                        library.workers.finish(&progress, &ready, Err(error));
+                    }
                 }
             })
             .map_err(Error::Thread)?;
-        let problems = match registered.recv_timeout(limit) {
-            Ok(answer) => answer?,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(Error::Hung {
-                    call: "nvmlDeviceRegisterEvents",
-                    elapsed: limit,
-                });
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(Error::Thread(io::Error::other("it ended before it could answer")));
-            }
-        };
+        let registered = caller.workers.wait(caller.call_timeout, &progress, &registered);
+        let problems = registered.map_err(Failure::into_error)??;
         Ok(Self {
-            stop,
+            orders,
             thread,
             gate,
             problems,
@@ -159,13 +180,34 @@ impl HealthWatch {
     pub fn stop(self) {
         drop(self);
     }
+
+    /// Ends the watch when it has delivered what happened before now. For when another has begun that will tell the rest.
+    pub(super) fn retire(self) {
+        self.orders.give(Order::Retire);
+        // Dropping it now only wakes it.
+    }
 }
 
 impl Drop for HealthWatch {
     fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
+        if !self.orders.has(Order::Retire) {
+            self.orders.give(Order::Stop);
+            self.gate.close();
+        }
         self.thread.thread().unpark(); // it may be in a pause
-        self.gate.close();
+    }
+}
+
+/// What it means for a GPU that its events cannot be waited for.
+fn kind_of(error: &NvmlError) -> ProblemKind {
+    match error {
+        NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound => ProblemKind::Lost,
+        NvmlError::NoPermission => ProblemKind::NoPermission,
+        // A GPU or a driver without events, and nothing wrong with it.
+        NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => {
+            ProblemKind::Incomplete
+        }
+        _ => ProblemKind::Unreadable,
     }
 }
 
@@ -176,56 +218,56 @@ struct Registered<'nvml> {
 }
 
 impl<'nvml> Registered<'nvml> {
-    fn new(library: &'nvml Library, wanted: &[(u32, GpuUuid)]) -> Result<(Self, Vec<Problem>)> {
-        let set = raw::EventSet::new(&library.nvml).map_err(|source| Error::Call {
-            call: "nvmlEventSetCreate",
-            source,
-        })?;
+    fn new(library: &'nvml Library, wanted: &[(u32, GpuUuid)], progress: &Progress) -> Result<(Self, Vec<Problem>)> {
+        let call = "nvmlEventSetCreate";
+        let set = progress
+            .call(call, || raw::EventSet::new(&library.nvml))
+            .map_err(|source| Error::Call { call, source })?;
         let mut registered = Self { set, gpus: Vec::new() };
         let mut problems = Vec::new();
         for (index, uuid) in wanted {
-            match registered.add(library, uuid) {
-                Ok(()) => {}
-                Err((call, error)) => problems.push(Problem {
-                    index: *index,
-                    uuid: Some(uuid.clone()),
-                    pci: None,
-                    kind: match error {
-                        NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound => ProblemKind::Lost,
-                        NvmlError::NoPermission => ProblemKind::NoPermission,
-                        // A GPU or a driver without events, and nothing wrong with it.
-                        NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => {
-                            ProblemKind::Incomplete
-                        }
-                        _ => ProblemKind::Unreadable,
-                    },
-                    call: call.to_owned(),
-                    message: error.to_string(),
-                }),
+            let problem = |kind, call: &str, message| Problem {
+                index: *index,
+                uuid: Some(uuid.clone()),
+                pci: None,
+                kind,
+                call: call.to_owned(),
+                message,
+            };
+            if let Some(stuck) = library.workers.stuck(Some(*index)) {
+                problems.push(problem(ProblemKind::Hung, stuck.call, stuck.to_string()));
+                continue;
+            }
+            progress.about(Some(*index));
+            if let Err((call, error)) = registered.add(library, uuid, progress) {
+                problems.push(problem(kind_of(&error), call, error.to_string()));
             }
         }
         Ok((registered, problems))
     }
 
-    fn add(&mut self, library: &'nvml Library, uuid: &GpuUuid) -> Result<(), (&'static str, NvmlError)> {
-        let device = library
-            .nvml
-            .device_by_uuid(uuid.as_str())
-            .map_err(|error| ("nvmlDeviceGetHandleByUUID", error))?;
-        let supported = device
-            .supported_event_types()
-            .map_err(|error| ("nvmlDeviceGetSupportedEventTypes", error))?;
-        let kinds = supported.bits() & HealthEventKind::ALL;
-        self.set
-            .register(&device, kinds)
-            .map_err(|error| ("nvmlDeviceRegisterEvents", error))?;
+    fn add(
+        &mut self,
+        library: &'nvml Library,
+        uuid: &GpuUuid,
+        progress: &Progress,
+    ) -> Result<(), (&'static str, NvmlError)> {
+        let call = "nvmlDeviceGetHandleByUUID";
+        let device = progress.call(call, || library.nvml.device_by_uuid(uuid.as_str()));
+        let device = device.map_err(|error| (call, error))?;
+        let call = "nvmlDeviceGetSupportedEventTypes";
+        let supported = progress.call(call, || device.supported_event_types());
+        let kinds = supported.map_err(|error| (call, error))?.bits() & HealthEventKind::ALL;
+        let call = "nvmlDeviceRegisterEvents";
+        let registered = progress.call(call, || self.set.register(&device, kinds));
+        registered.map_err(|error| (call, error))?;
         self.gpus.push((raw::Handle::of(&device), uuid.clone()));
         Ok(())
     }
 
-    fn watch(mut self, library: &'nvml Library, stop: &AtomicBool, gate: &Gate<Watched>) {
+    fn watch(mut self, library: &'nvml Library, orders: &Orders, gate: &Gate<Watched>) {
         let mut pause = FIRST_PAUSE;
-        while !stop.load(Relaxed) {
+        while orders.has(Order::Watch) {
             let flow = match self.set.wait(WAIT_MS) {
                 Ok(event) => {
                     pause = FIRST_PAUSE;
@@ -237,28 +279,42 @@ impl<'nvml> Registered<'nvml> {
                     continue;
                 }
                 Err(source) => {
-                    let lost = self.take_lost(library);
-                    let flow = if lost.is_empty() {
+                    let told = self.take_lost(library);
+                    if told.is_empty() {
                         let call = "nvmlEventSetWait_v2";
-                        gate.deliver(Watched::Interrupted(Error::Call { call, source }))
+                        let flow = gate.deliver(Watched::Interrupted(Error::Call { call, source }));
+                        if flow.is_continue() && orders.has(Order::Watch) {
+                            thread::park_timeout(pause);
+                            pause = LONGEST_PAUSE.min(pause * 2);
+                        }
+                        flow
                     } else {
-                        lost.into_iter().try_for_each(|gpu| gate.deliver(Watched::Lost(gpu)))
-                    };
-                    if flow.is_continue() && !stop.load(Relaxed) {
-                        thread::park_timeout(pause);
-                        pause = LONGEST_PAUSE.min(pause * 2);
+                        told.into_iter().try_for_each(|watched| gate.deliver(watched))
                     }
-                    flow
                 }
             };
             if flow.is_break() {
                 return;
             }
         }
+        if orders.has(Order::Retire) {
+            self.deliver_rest(gate);
+        }
     }
 
-    /// The GPUs that say they are lost. The others go on in a new event set: one that holds a lost GPU may fail at every wait.
-    fn take_lost(&mut self, library: &'nvml Library) -> Vec<GpuUuid> {
+    /// Delivers what has happened so far.
+    fn deliver_rest(&self, gate: &Gate<Watched>) {
+        while let Ok(event) = self.set.wait(0) {
+            let event = self.interpret(event);
+            if event.is_some_and(|event| gate.deliver(Watched::Event(event)).is_break()) {
+                return;
+            }
+        }
+    }
+
+    /// The GPUs that say they are lost, which are watched no more, and events that came meanwhile. The others go on in a new event
+    /// set: one that holds a lost GPU fails at every wait.
+    fn take_lost(&mut self, library: &'nvml Library) -> Vec<Watched> {
         let is_lost = |uuid: &GpuUuid| {
             let answer = library
                 .nvml
@@ -270,17 +326,26 @@ impl<'nvml> Registered<'nvml> {
             )
         };
         let (lost, left): (Vec<_>, Vec<_>) = self.gpus.iter().map(|(_, uuid)| uuid.clone()).partition(is_lost);
+        let mut told = Vec::new();
         if lost.is_empty() {
-            return lost;
+            return told;
         }
+        // Without a new set the wait goes on failing, as an interruption that no GPU explains.
+        self.gpus.retain(|(_, uuid)| left.contains(uuid));
         if let Ok(set) = raw::EventSet::new(&library.nvml) {
-            *self = Self { set, gpus: Vec::new() };
+            let mut others = Self { set, gpus: Vec::new() };
+            let unwatched = Progress::new(None); // this thread hangs for itself
             for uuid in &left {
                 // One that cannot be watched any more shows at the next interruption, or has no events to show.
-                let _ = self.add(library, uuid);
+                let _ = others.add(library, uuid, &unwatched);
+            }
+            let old = mem::replace(self, others);
+            while let Ok(event) = old.set.wait(0) {
+                told.extend(old.interpret(event).map(Watched::Event));
             }
         }
-        lost
+        told.extend(lost.into_iter().map(Watched::Lost));
+        told
     }
 
     /// `None` for an event that was not asked for.

@@ -5,10 +5,10 @@
 
 use std::{
     collections::BTreeMap,
-    mem,
+    fmt, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        mpsc::{self, RecvTimeoutError, Sender},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
     thread,
     time::{Duration, Instant},
@@ -32,27 +32,50 @@ pub struct StuckCall {
     pub since: Instant,
 }
 
-/// The call that a worker is in.
+impl fmt::Display for StuckCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "has not returned for {} s", self.since.elapsed().as_secs())
+    }
+}
+
+/// The call that a thread is in.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<(&'static str, Instant)>);
+pub(super) struct Progress(Mutex<StuckCall>);
 
 impl Progress {
-    fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(("", Instant::now()))))
+    pub(super) fn new(subject: Subject) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(StuckCall {
+            index: subject,
+            call: "",
+            since: Instant::now(),
+        })))
+    }
+
+    /// Notes what the next calls are about.
+    pub(super) fn about(&self, subject: Subject) {
+        lock(&self.0).index = subject;
     }
 
     /// Notes the call that comes next, and makes it.
     pub(super) fn call<T>(&self, call: &'static str, make: impl FnOnce() -> T) -> T {
-        *lock(&self.0) = (call, Instant::now());
+        let mut now = lock(&self.0);
+        (now.call, now.since) = (call, Instant::now());
+        drop(now);
         make()
     }
+
+    fn current(&self) -> StuckCall {
+        *lock(&self.0)
+    }
 }
+
+type Stuck = Mutex<BTreeMap<Subject, Arc<Progress>>>;
 
 /// The workers of one library: one that waits for work, and those that have not come back.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
     idle: Mutex<Option<Sender<Job>>>,
-    stuck: Arc<Mutex<BTreeMap<Subject, Arc<Progress>>>>,
+    stuck: Arc<Stuck>,
 }
 
 /// Why a piece of work has no result.
@@ -88,59 +111,67 @@ impl Workers {
         limit: Duration,
         work: impl FnOnce(&Progress) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        if let Some(progress) = lock(&self.stuck).get(&subject) {
-            return Err(Failure::Hung(stuck_call(subject, progress)));
+        if let Some(stuck) = self.stuck(subject) {
+            return Err(Failure::Hung(stuck));
         }
-        let progress = Progress::new();
+        let progress = Progress::new(subject);
         let (sender, result) = mpsc::sync_channel(1);
         let job: Job = Box::new({
             let progress = Arc::clone(&progress);
             let stuck = Arc::clone(&self.stuck);
             move || {
                 let done = work(&progress);
-                // Under the lock, so that whoever gives up on the work finds either its result or nothing.
-                let mut stuck = lock(&stuck);
-                if stuck.get(&subject).is_some_and(|left| Arc::ptr_eq(left, &progress)) {
-                    stuck.remove(&subject);
-                }
-                // Nobody takes it if the work was given up.
-                let _ = sender.try_send(done);
+                finish(&stuck, &progress, &sender, done);
             }
         });
         let worker = self.send(job).map_err(Failure::Thread)?;
+        let done = self.wait(limit, &progress, &result)?;
+        *lock(&self.idle) = Some(worker);
+        Ok(done)
+    }
+
+    /// Waits for what a thread [finishes](Self::finish), as long as no single call takes longer than `limit`.
+    pub(super) fn wait<T>(
+        &self,
+        limit: Duration,
+        progress: &Arc<Progress>,
+        result: &Receiver<T>,
+    ) -> Result<T, Failure> {
         let mut wait = limit;
         loop {
             match result.recv_timeout(wait) {
-                Ok(done) => {
-                    *lock(&self.idle) = Some(worker);
-                    return Ok(done);
-                }
+                Ok(done) => return Ok(done),
                 Err(RecvTimeoutError::Disconnected) => return Err(Failure::Panicked),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let mut stuck = lock(&self.stuck);
             if let Ok(done) = result.try_recv() {
-                *lock(&self.idle) = Some(worker);
                 return Ok(done);
             }
-            let call = stuck_call(subject, &progress);
+            let call = progress.current();
             match limit.checked_sub(call.since.elapsed()) {
                 Some(left) if !left.is_zero() => wait = left,
                 _ => {
-                    stuck.insert(subject, progress);
+                    stuck.insert(call.index, Arc::clone(progress));
                     return Err(Failure::Hung(call));
                 }
             }
         }
     }
 
+    /// Gives what a thread has done to whoever [waits](Self::wait) for it; `false` if it was given up.
+    pub(super) fn finish<T>(&self, progress: &Arc<Progress>, result: &SyncSender<T>, done: T) -> bool {
+        finish(&self.stuck, progress, result, done)
+    }
+
+    /// The call about it that was given up and has not returned.
+    pub(super) fn stuck(&self, subject: Subject) -> Option<StuckCall> {
+        lock(&self.stuck).get(&subject).map(|progress| progress.current())
+    }
+
     /// The calls that were given up and have not returned: one thread each.
     pub(super) fn stuck_calls(&self) -> Vec<StuckCall> {
-        let stuck = lock(&self.stuck);
-        stuck
-            .iter()
-            .map(|(subject, progress)| stuck_call(*subject, progress))
-            .collect()
+        lock(&self.stuck).values().map(|progress| progress.current()).collect()
     }
 
     /// Gives the job to the worker that waits, or to a new one.
@@ -163,13 +194,13 @@ impl Workers {
     }
 }
 
-fn stuck_call(subject: Subject, progress: &Progress) -> StuckCall {
-    let (call, since) = *lock(&progress.0);
-    StuckCall {
-        index: subject,
-        call,
-        since,
-    }
+/// Under the lock, so that whoever gives up on the work finds either its result or nothing.
+fn finish<T>(stuck: &Stuck, progress: &Arc<Progress>, result: &SyncSender<T>, done: T) -> bool {
+    let mut stuck = lock(stuck);
+    let before = stuck.len();
+    stuck.retain(|_, left| !Arc::ptr_eq(left, progress));
+    // Nobody takes it if the work was given up.
+    stuck.len() == before && result.try_send(done).is_ok()
 }
 
 /// What the mutexes hold is whole at any time, also after a panic.

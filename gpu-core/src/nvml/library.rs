@@ -1,132 +1,27 @@
 use std::{
+    collections::BTreeMap,
     fmt,
     fs::File,
-    io, mem,
+    mem,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use super::{
+    LibrarySearch,
+    guard::{Failure, Progress, StuckCall, Workers},
+};
+use crate::{Error, Result};
 use nvml_wrapper::{Nvml, error::NvmlError};
 use object::{
     Endianness, ReadCache,
     elf::{FileHeader64, PT_LOAD, ProgramHeader64},
     read::elf::FileHeader as _,
 };
-use rustix::{
-    fd::AsRawFd,
-    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2},
-};
-
-use super::guard::{StuckCall, Workers};
-use crate::{Error, Result};
-
-/// The SONAME of NVML, and what the loader is asked for when no file is named.
-const SONAME: &str = "libnvidia-ml.so.1";
-
-/// Where the driver library lies beneath a driver root, in the order of the vendor's device plugin
-/// (k8s-device-plugin v0.20.0, `internal/plugin/manager`).
-const DIRECTORIES: [&str; 6] = [
-    "usr/lib64",
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "lib64",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-];
-
-/// Where to look for the driver library.
-///
-/// The default asks the loader, which knows `LD_LIBRARY_PATH` and `/etc/ld.so.cache`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LibrarySearch {
-    /// This file and no other.
-    pub library: Option<PathBuf>,
-    /// A driver root to look beneath before the loader is asked; `/` is left to the loader.
-    pub driver_root: Option<PathBuf>,
-}
-
-impl LibrarySearch {
-    fn find(&self) -> Result<PathBuf> {
-        if let Some(library) = &self.library {
-            // A bare name is the loader's business; a path that is absent deserves a better word than the loader's.
-            return if library.components().count() == 1 || library.exists() {
-                Ok(library.clone())
-            } else {
-                Err(Error::LibraryNotFound {
-                    tried: vec![library.clone()],
-                })
-            };
-        }
-        if let Some(root) = self.driver_root.as_deref().filter(|root| *root != Path::new("/")) {
-            for directory in DIRECTORIES {
-                if let Some(found) = resolve_beneath(root, &Path::new(directory).join(SONAME))? {
-                    return Ok(found);
-                }
-            }
-        }
-        Ok(PathBuf::from(SONAME))
-    }
-
-    /// Every place that [`find`](Self::find) looks at, for a message.
-    fn places(&self) -> Vec<PathBuf> {
-        let root = self.driver_root.as_deref().filter(|root| *root != Path::new("/"));
-        root.into_iter()
-            .flat_map(|root| DIRECTORIES.map(|directory| root.join(directory).join(SONAME)))
-            .chain([PathBuf::from(SONAME)])
-            .collect()
-    }
-}
-
-/// The real path of `path` beneath `root`, symbolic links followed as if `root` were `/`; `None` where there is no such file.
-fn resolve_beneath(root: &Path, path: &Path) -> Result<Option<PathBuf>> {
-    let error = |source: io::Error| Error::Resolve {
-        root: root.to_owned(),
-        path: path.to_owned(),
-        source,
-    };
-    let directory = match openat(
-        CWD,
-        root,
-        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    ) {
-        Ok(directory) => directory,
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(errno) => return Err(error(errno.into())),
-    };
-    match openat2(
-        directory,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT,
-    ) {
-        // The loader takes a path, not a descriptor: one opened by descriptor has no name to find its neighbours by.
-        Ok(file) => std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
-            .map(Some)
-            .map_err(error),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
-        // Linux before 5.6, or a filter that does not know the call; and a root in which things are being renamed.
-        Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM | rustix::io::Errno::AGAIN) => {
-            canonical_beneath(root, path).map_err(error)
-        }
-        Err(errno) => Err(error(errno.into())),
-    }
-}
-
-/// The same without the kernel's help: absolute links are then not followed beneath the root, and what leads out of it is refused.
-fn canonical_beneath(root: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
-    match root.join(path).canonicalize() {
-        Ok(real) if real.starts_with(root.canonicalize()?) => Ok(Some(real)),
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 /// The driver library, loaded and initialised.
 ///
@@ -151,28 +46,27 @@ impl Library {
     ///
     /// # Errors
     /// [`Error::LibraryNotFound`], [`Error::LibraryUnusable`], [`Error::MissingSymbol`], [`Error::DriverNotLoaded`],
-    /// [`Error::VersionMismatch`] or [`Error::Init`]. A node without GPUs, or with broken ones, is no error.
+    /// [`Error::VersionMismatch`], [`Error::Hung`] or [`Error::Init`]. A node without GPUs, or with broken ones, is no error.
     pub fn open(search: &LibrarySearch) -> Result<Self> {
+        Self::open_within(search, Self::CALL_TIMEOUT)
+    }
+
+    /// The same, with another limit for how long initialising may take, and any call of a reading later.
+    ///
+    /// Initialising that takes longer is left to itself: it keeps one thread, and the file is not tried again before it returns.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_within(search: &LibrarySearch, limit: Duration) -> Result<Self> {
         let path = search.find()?;
         check_whole(&path)?;
-        match Nvml::builder().lib_path(path.as_os_str()).init() {
-            // `Nvml` calls this one when it is dropped, and panics if it is not there: then it is never dropped.
-            Ok(nvml) if nvml.lib().nvmlShutdown.is_err() => {
-                mem::forget(nvml);
-                Err(Error::MissingSymbol {
-                    path,
-                    symbol: "nvmlShutdown",
-                })
-            }
-            Ok(nvml) => Ok(Self {
-                nvml: Arc::new(nvml),
-                path,
-                generation: AtomicU64::new(0),
-                workers: Workers::default(),
-                call_timeout: Self::CALL_TIMEOUT,
-            }),
-            Err(source) => Err(open_error(search, path, source)),
-        }
+        Ok(Self {
+            nvml: Arc::new(initialise(search, &path, limit)?),
+            path,
+            generation: AtomicU64::new(0),
+            workers: Workers::default(),
+            call_timeout: limit,
+        })
     }
 
     /// The same, with another limit for how long a single call of a reading may take.
@@ -200,6 +94,41 @@ impl Library {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Loads and initialises the file where that cannot hang this thread.
+fn initialise(search: &LibrarySearch, path: &Path, limit: Duration) -> Result<Nvml> {
+    /// Those who initialise, by file: so that one that hangs is found again, and does not keep another file from being tried.
+    static OPENING: Mutex<BTreeMap<PathBuf, Arc<Workers>>> = Mutex::new(BTreeMap::new());
+    let opening = || OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    let workers = Arc::clone(opening().entry(path.to_owned()).or_default());
+    let file = path.to_owned();
+    let done = workers.run(None, limit, move |progress: &Progress| {
+        let init = || Nvml::builder().lib_path(file.as_os_str()).init();
+        match progress.call("nvmlInit_v2", init) {
+            // `Nvml` calls this one when it is dropped, and panics if it is not there: then it is never dropped.
+            Ok(nvml) if nvml.lib().nvmlShutdown.is_err() => {
+                mem::forget(nvml);
+                Err(Unusable::NoShutdown)
+            }
+            answer => answer.map_err(Unusable::Refused),
+        }
+    });
+    opening().retain(|_, workers| !workers.stuck_calls().is_empty());
+    match done.map_err(Failure::into_error)? {
+        Ok(nvml) => Ok(nvml),
+        Err(Unusable::NoShutdown) => Err(Error::MissingSymbol {
+            path: path.to_owned(),
+            symbol: "nvmlShutdown",
+        }),
+        Err(Unusable::Refused(source)) => Err(open_error(search, path.to_owned(), source)),
+    }
+}
+
+/// Why a library that was found is of no use.
+enum Unusable {
+    NoShutdown,
+    Refused(NvmlError),
 }
 
 /// The loader maps a library as its headers say, and the kernel kills a process that reads past the end of the file.
@@ -289,25 +218,6 @@ impl fmt::Debug for Library {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn links_are_followed_beneath_the_root() {
-        let root = tempfile::tempdir().unwrap();
-        let lib = root.path().join("usr/lib64");
-        std::fs::create_dir_all(&lib).unwrap();
-        std::fs::write(lib.join("libnvidia-ml.so.580.1"), "").unwrap();
-        std::os::unix::fs::symlink("/usr/lib64/libnvidia-ml.so.580.1", lib.join(SONAME)).unwrap();
-        let search = LibrarySearch {
-            driver_root: Some(root.path().to_owned()),
-            ..LibrarySearch::default()
-        };
-        let real = root
-            .path()
-            .canonicalize()
-            .unwrap()
-            .join("usr/lib64/libnvidia-ml.so.580.1");
-        assert_eq!(search.find().unwrap(), real);
-    }
 
     #[test]
     fn a_named_library_that_is_absent_is_the_only_place_looked_at() {

@@ -6,6 +6,10 @@
 //! | `nvmlSystemGetCudaDriverVersion` | it calls `_v2` alone, which fails where libcuda is not loadable |
 //! | `nvmlEventSetWait_v2` and its set | it drops the GPU and compute instance of an event and the number of an unknown Xid |
 //! | `nvmlDeviceGetGpuInstancePossiblePlacements_v2` | its list is always empty: the vector's length is never set |
+//! | `nvmlDeviceGetName`, `…UUID`, `…PciInfo_v3` and all other texts | it reads to the next NUL, also past the buffer's end |
+//! | `nvmlDeviceGetFieldValues` | no scopes, types 5 and 6 unknown, `unsigned long` cut to 32 bits, another id in the answer than was asked for |
+//! | `nvmlDeviceGetProcessUtilization` and the lists of processes | they count and fill once, and fail where a process came in between |
+//! | `nvmlGpm*` | it panics for more than 210 metrics, and allocates for each sample |
 //! | `nvmlDeviceSetMigMode` | what activating the mode met comes as a bare number within success |
 //! | GPU and compute instances, `…ProfileInfoV`, fabric, addressing mode, driver branch, NVLinks' other ends, remapped rows | absent |
 
@@ -20,8 +24,11 @@ use nvml_wrapper::{
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t};
 
 pub(super) mod fabric;
+pub(super) mod field;
+pub(super) mod gpm;
 pub(super) mod mig;
 pub(super) mod process;
+pub(super) mod text;
 
 /// The version that a struct carries in its first field: its size, and a number in the upper byte.
 fn version_of<T>(number: u32) -> c_uint {
@@ -41,6 +48,9 @@ fn is_other_version(error: &NvmlError) -> bool {
     )
 }
 
+/// The longest list that is asked for: a driver that counts more is out of its mind.
+const MOST_ENTRIES: c_uint = 1 << 16;
+
 /// NVML's way to give a list: count, then fill; again if it grew in between.
 fn listed<T: Clone>(
     empty: T,
@@ -54,6 +64,9 @@ fn listed<T: Clone>(
             Ok(()) if number == 0 => return Ok(Vec::new()),
             Ok(()) | Err(NvmlError::InsufficientSize(_)) => {}
             Err(error) => return Err(error),
+        }
+        if number > MOST_ENTRIES {
+            return Err(NvmlError::InsufficientSize(Some(number as usize)));
         }
         let mut array = vec![empty.clone(); number as usize];
         match fill(&mut array, &mut number) {

@@ -16,7 +16,9 @@ mod link;
 mod mig;
 mod usage;
 
-use self::gpu::Reader;
+pub(super) use self::gpu::Reader;
+pub(super) use self::mig::MOST_MIG_DEVICES;
+pub use self::usage::ProcessUtilization;
 
 impl Library {
     /// Reads all GPUs of the node.
@@ -60,9 +62,7 @@ impl Library {
 
     /// How many GPUs there are, lost ones included.
     pub(super) fn count(&self) -> Result<u32> {
-        let call = "nvmlDeviceGetCount_v2";
-        self.guarded(None, move |nvml, progress| progress.call(call, || nvml.device_count()))?
-            .map_err(|source| Error::Call { call, source })
+        self.guarded(None, count)?
     }
 
     /// Does work about the whole node where it cannot hang this thread.
@@ -82,10 +82,7 @@ impl Library {
     ) -> Result<T, Box<Problem>> {
         self.run(Some(index), work).map_err(|failure| {
             let (kind, call, message) = match failure {
-                Failure::Hung(stuck) => {
-                    let message = format!("has not returned for {} s", stuck.since.elapsed().as_secs());
-                    (ProblemKind::Hung, stuck.call, message)
-                }
+                Failure::Hung(stuck) => (ProblemKind::Hung, stuck.call, stuck.to_string()),
                 other => (ProblemKind::Unreadable, "read", other.into_error().to_string()),
             };
             Box::new(Problem {
@@ -158,7 +155,7 @@ fn read(nvml: &Nvml, progress: &Progress, host_root: &Path, index: u32, others: 
 fn node(nvml: &Nvml, progress: &Progress) -> Result<(Driver, u32)> {
     let call = "nvmlSystemGetDriverVersion";
     let answer = progress
-        .call(call, || nvml.sys_driver_version())
+        .call(call, || raw::text::driver_version(nvml))
         .map_err(|source| Error::Call { call, source })?;
     let version = answer
         .parse()
@@ -167,14 +164,27 @@ fn node(nvml: &Nvml, progress: &Progress) -> Result<(Driver, u32)> {
     let driver = Driver {
         version,
         nvml_version: progress
-            .call("nvmlSystemGetNVMLVersion", || nvml.sys_nvml_version())
+            .call("nvmlSystemGetNVMLVersion", || raw::text::nvml_version(nvml))
             .ok(),
         cuda_version: cuda_version(nvml, progress),
         branch: branch.ok().filter(|branch| !branch.is_empty()),
     };
+    Ok((driver, count(nvml, progress)?))
+}
+
+/// How many GPUs there are, lost ones included.
+fn count(nvml: &Nvml, progress: &Progress) -> Result<u32> {
+    /// Eight times as many as the driver can have (`NV_MAX_DEVICES`): one that counts more is out of its mind.
+    const MOST: u32 = 256;
     let call = "nvmlDeviceGetCount_v2";
     let count = progress.call(call, || nvml.device_count());
-    Ok((driver, count.map_err(|source| Error::Call { call, source })?))
+    match count.map_err(|source| Error::Call { call, source })? {
+        count @ 0..=MOST => Ok(count),
+        count => Err(Error::Implausible {
+            call,
+            answer: count.to_string(),
+        }),
+    }
 }
 
 /// The second version of the call asks libcuda, which a container with NVML alone does not have; the first then still

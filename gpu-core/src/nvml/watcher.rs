@@ -11,7 +11,7 @@ use std::{
 
 use nvml_wrapper::{Nvml, error::NvmlError};
 
-use super::{HealthEvent, HealthWatch, Library, Watched, gate::Gate, guard::Progress};
+use super::{HealthEvent, HealthWatch, Library, Watched, gate::Gate, guard::Progress, raw, read::MOST_MIG_DEVICES};
 use crate::{Change, Error, Gpu, Inventory, MigUuid, Result};
 
 /// How a [`Watcher`] looks at its node.
@@ -198,7 +198,10 @@ impl Watch {
             Err(_) => ControlFlow::Break(()),
         };
         let watch = HealthWatch::start(Arc::clone(&self.library), &self.inventory.gpus, deliver)?;
-        self.health = Some(watch);
+        // What the old one has seen and not yet told it tells all the same: the new one has seen it too, or began too late.
+        if let Some(old) = self.health.replace(watch) {
+            old.retire();
+        }
         Ok(())
     }
 
@@ -239,7 +242,7 @@ impl Glance {
 fn glance(nvml: &Nvml, progress: &Progress, index: u32) -> Result<Glance, NvmlError> {
     const ENABLED: u32 = 1; // NVML_DEVICE_MIG_ENABLE
     let device = progress.call("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(index))?;
-    let uuid = progress.call("nvmlDeviceGetUUID", || device.uuid())?;
+    let uuid = progress.call("nvmlDeviceGetUUID", || raw::text::uuid(&device))?;
     let mode = match progress.call("nvmlDeviceGetMigMode", || device.mig_mode()) {
         Err(error @ (NvmlError::GpuLost | NvmlError::ResetRequired)) => return Err(error),
         mode => mode.ok(),
@@ -247,12 +250,12 @@ fn glance(nvml: &Nvml, progress: &Progress, index: u32) -> Result<Glance, NvmlEr
     let mut mig_devices = Vec::new();
     if mode.as_ref().is_some_and(|mode| mode.current == ENABLED) {
         let slots = progress.call("nvmlDeviceGetMaxMigDeviceCount", || device.mig_device_count());
-        for slot in 0..slots.unwrap_or_default() {
+        for slot in 0..slots.unwrap_or_default().min(MOST_MIG_DEVICES) {
             let found = progress.call("nvmlDeviceGetMigDeviceHandleByIndex", || {
                 device.mig_device_by_index(slot)
             });
             let Ok(found) = found else { continue };
-            let uuid = progress.call("nvmlDeviceGetUUID", || found.uuid());
+            let uuid = progress.call("nvmlDeviceGetUUID", || raw::text::uuid(&found));
             if let Some(uuid) = uuid.ok().and_then(|uuid| uuid.parse().ok()) {
                 mig_devices.push((slot, uuid));
             }

@@ -107,3 +107,28 @@ fn a_board_of_other_memory_has_other_names() {
     let names = profiles(&inventory(&NodeSpec::new("a30").gpus(1)));
     assert_eq!(names[..3], ["1g.6gb", "2g.12gb", "4g.24gb"]);
 }
+
+#[test]
+fn gpus_reach_each_others_memory_over_nvlink_or_within_a_numa_node() {
+    use gpu_core::P2pStatus::{NotSupported, Ok};
+    let switched = inventory(&NodeSpec::new("h100"));
+    for pair in &switched.topology {
+        let ways = [pair.p2p_read, pair.p2p_write, pair.p2p_nvlink];
+        assert_eq!(ways, [Some(Ok); 3], "{:?}", pair.gpus);
+    }
+    let bridged = inventory(&NodeSpec::new("pcie-pairs"));
+    for pair in &bridged.topology {
+        let [one, other] = pair.gpus.map(|index| &bridged.gpus[index as usize]);
+        let linked = one.nvlinks[0].remote_pci == Some(other.pci.address);
+        let near = one.numa_node == other.numa_node;
+        let status = |reached| Some(if reached { Ok } else { NotSupported });
+        let expected = [status(linked || near), status(linked || near), status(linked)];
+        assert_eq!(
+            [pair.p2p_read, pair.p2p_write, pair.p2p_nvlink],
+            expected,
+            "{:?}",
+            pair.gpus
+        );
+    }
+    assert!(bridged.topology.iter().any(|pair| pair.p2p_read == Some(NotSupported)));
+}

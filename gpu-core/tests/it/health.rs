@@ -105,3 +105,74 @@ fn an_event_of_an_instance_names_it() {
     assert_eq!(event.kind, HealthEventKind::Xid(43));
     assert_eq!((event.gpu_instance, event.compute_instance), (Some(made.id), Some(0)));
 }
+
+#[test]
+fn a_gpu_that_is_lost_while_it_is_watched_is_told_once_and_the_others_go_on() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(3));
+    let library = Arc::new(simulated.library());
+    let gpus = library.inventory(&simulated.node.root()).unwrap().gpus;
+    let (sender, told) = mpsc::channel();
+    let _watch = HealthWatch::start(library, &gpus, move |watched| {
+        let _ = sender.send(watched);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    // What was there before the loss is not lost with it.
+    simulated.node.inject_xid(1, 79).unwrap();
+    simulated.node.lose(1).unwrap();
+    let mut seen = Vec::new();
+    while !matches!(seen.last(), Some(Watched::Lost(_))) {
+        seen.push(told.recv_timeout(SOON).unwrap());
+    }
+    let [Watched::Event(event), Watched::Lost(lost)] = seen.as_slice() else {
+        panic!("{seen:?}")
+    };
+    assert_eq!((event.kind, &event.gpu), (HealthEventKind::Xid(79), lost));
+    assert_eq!(lost.as_str(), simulated.node.gpus()[1].uuid);
+
+    simulated.node.inject_xid(2, 48).unwrap();
+    match told.recv_timeout(SOON).unwrap() {
+        Watched::Event(event) => assert_eq!(event.kind, HealthEventKind::Xid(48)),
+        other => panic!("{other:?}"),
+    }
+    assert!(
+        told.recv_timeout(Duration::from_millis(700)).is_err(),
+        "it is told once"
+    );
+}
+
+#[test]
+fn a_gpu_that_hangs_while_its_events_are_registered_is_cut_off_and_then_left_out() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(3));
+    let library = Arc::new(simulated.library().with_call_timeout(Duration::from_millis(500)));
+    let gpus = library.inventory(&simulated.node.root()).unwrap().gpus;
+    simulated.node.hang(1, Duration::from_mins(10)).unwrap();
+    let started = Instant::now();
+    let error = HealthWatch::start(Arc::clone(&library), &gpus, |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, gpu_core::Error::Hung { .. }), "{error:?}");
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    let stuck: Vec<_> = library.stuck_calls().iter().map(|stuck| stuck.index).collect();
+    assert_eq!(stuck, [Some(1)]);
+
+    let (sender, told) = mpsc::channel();
+    let watch = HealthWatch::start(Arc::clone(&library), &gpus, move |watched| {
+        let _ = sender.send(watched);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let problems: Vec<_> = watch
+        .problems()
+        .iter()
+        .map(|problem| (problem.index, problem.kind))
+        .collect();
+    assert_eq!(problems, [(1, ProblemKind::Hung)]);
+    simulated.node.inject_xid(2, 79).unwrap();
+    assert!(matches!(told.recv_timeout(SOON), Ok(Watched::Event(_))));
+    assert_eq!(library.stuck_calls().len(), 1, "it was not asked again");
+    simulated.node.restore(1).unwrap();
+    let deadline = Instant::now() + SOON;
+    while !library.stuck_calls().is_empty() {
+        assert!(Instant::now() < deadline, "the call has not returned");
+        std::thread::yield_now();
+    }
+}

@@ -12,9 +12,12 @@ use tempfile::TempDir;
 mod boards;
 mod broken;
 mod control;
+mod defects;
+mod garbage;
 mod health;
 mod mig;
 mod reading;
+mod shim;
 mod usage;
 mod watcher;
 

@@ -15,11 +15,15 @@ use crate::Simulated;
 const SOON: Duration = Duration::from_secs(10);
 
 fn watch(simulated: &Simulated) -> (Watcher, mpsc::Receiver<NodeEvent>) {
+    watch_every(simulated, Duration::from_millis(20))
+}
+
+fn watch_every(simulated: &Simulated, interval: Duration) -> (Watcher, mpsc::Receiver<NodeEvent>) {
     let library = Arc::new(simulated.library());
     let inventory = library.inventory(&simulated.node.root()).expect("the node is read");
     let config = WatchConfig {
         host_root: simulated.node.root(),
-        interval: Duration::from_millis(20),
+        interval,
         ..WatchConfig::default()
     };
     let (sender, receiver) = mpsc::channel();
@@ -44,35 +48,22 @@ fn a_gpu_that_is_lost_and_comes_back_is_told_and_its_events_are_again() {
     let uuid = simulated.node.gpus()[1].uuid.clone();
     let (_watcher, events) = watch(&simulated);
     simulated.node.lose(1).unwrap();
-    // NVML cannot wait for events while a GPU is lost, and says so before or after.
-    let mut changes = Vec::new();
-    while changes.is_empty() {
-        match events.recv_timeout(SOON).unwrap() {
-            NodeEvent::Changed { changes: now, .. } => changes = now,
-            NodeEvent::Interrupted(_) => {}
-            other => panic!("{other:?}"),
-        }
-    }
+    let changes = next_changes(&events);
     assert!(
         matches!(&changes[..], [Change::Lost { gpu, .. }] if gpu.as_str() == uuid),
         "{changes:?}"
     );
 
     simulated.node.restore(1).unwrap();
-    loop {
-        match events.recv_timeout(SOON).unwrap() {
-            NodeEvent::Changed { changes, inventory } => {
-                assert!(
-                    matches!(&changes[..], [Change::Recovered { gpu }] if gpu.as_str() == uuid),
-                    "{changes:?}"
-                );
-                assert_eq!(inventory.gpus.len(), 3);
-                break;
-            }
-            NodeEvent::Interrupted(_) => {}
-            other @ NodeEvent::Health(_) => panic!("{other:?}"),
-            _ => unreachable!("no other event"),
+    match events.recv_timeout(SOON).unwrap() {
+        NodeEvent::Changed { changes, inventory } => {
+            assert!(
+                matches!(&changes[..], [Change::Recovered { gpu }] if gpu.as_str() == uuid),
+                "{changes:?}"
+            );
+            assert_eq!(inventory.gpus.len(), 3);
         }
+        other => panic!("{other:?}"),
     }
     // The new registration may still be on its way: ask until it is there.
     let deadline = Instant::now() + SOON;
@@ -87,7 +78,7 @@ fn a_gpu_that_is_lost_and_comes_back_is_told_and_its_events_are_again() {
                 );
                 break;
             }
-            Ok(NodeEvent::Interrupted(_)) | Err(_) => {}
+            Err(_) => {}
             Ok(other) => panic!("{other:?}"),
         }
     }
@@ -124,4 +115,22 @@ fn health_events_pass_and_a_node_that_nobody_touches_is_silent() {
     }
     watcher.stop();
     assert_eq!(events.try_recv().unwrap_err(), mpsc::TryRecvError::Disconnected);
+}
+
+#[test]
+fn a_loss_is_told_by_the_wait_that_fails_and_not_at_the_next_look() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let (_watcher, events) = watch_every(&simulated, Duration::from_mins(10));
+    simulated.node.lose(0).unwrap();
+    let changes = next_changes(&events);
+    assert!(
+        matches!(&changes[..], [Change::Lost { problem, .. }] if problem.index == 0),
+        "{changes:?}"
+    );
+    // The other GPU's events come on in a new set.
+    simulated.node.inject_xid(1, 79).unwrap();
+    match events.recv_timeout(SOON).unwrap() {
+        NodeEvent::Health(event) => assert_eq!(event.kind, HealthEventKind::Xid(79)),
+        other => panic!("{other:?}"),
+    }
 }

@@ -54,15 +54,10 @@ impl NodeFeature {
     /// Gives the object an owner, with which it ends. A pod that no `DaemonSet` controls is none.
     ///
     /// # Errors
-    /// Where the owner cannot be asked for; then there is none.
-    pub async fn owned_by(mut self, owner: &Owner) -> std::result::Result<Self, (Self, kube::Error)> {
-        match self.find(owner).await {
-            Ok(owners) => {
-                self.owners = owners;
-                Ok(self)
-            }
-            Err(error) => Err((self, error)),
-        }
+    /// What the API server or the way to it answers; then the owner is as it was.
+    pub async fn set_owner(&mut self, owner: &Owner) -> Result<()> {
+        self.owners = self.find(owner).await?;
+        Ok(())
     }
 
     async fn find(&self, owner: &Owner) -> Result<Vec<serde_json::Value>> {

@@ -113,21 +113,50 @@ async fn a_role_without_patch_is_enough() {
 }
 
 #[tokio::test]
+async fn what_the_server_answers_badly_is_an_error_and_nothing_more_is_asked() {
+    let empty = node(&json!({}));
+    for bad in [refusal(409), refusal(429), refusal(500), (200, json!("not an object"))] {
+        // To the look, and to the write.
+        for (asked_of_object, asked_of_node) in [
+            (vec![bad.clone()], vec![bad.clone()]),
+            (vec![refusal(404), bad.clone()], vec![(200, empty.clone()), bad.clone()]),
+        ] {
+            let (count, (client, asked)) = (asked_of_object.len(), server(asked_of_object));
+            let object = NodeFeature::new(client, "gpu", "n1");
+            assert!(object.publish(&labels()).await.is_err(), "{bad:?}");
+            assert_eq!(lines(&asked).len(), count);
+
+            let (client, asked) = server(asked_of_node);
+            assert!(
+                NodeLabels::new(client, "n1").publish(&labels()).await.is_err(),
+                "{bad:?}"
+            );
+            assert_eq!(lines(&asked).len(), count);
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_pods_daemon_set_owns_the_object() {
     let owner = json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "gfd", "uid": "u1", "controller": true });
     let metadata = json!({ "name": "gfd-x", "uid": "u2", "ownerReferences": [owner] });
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata });
     let (client, asked) = server(vec![(200, pod), refusal(404), (201, feature(&json!({})))]);
     let workload = Owner::Workload { pod: "gfd-x".into() };
-    let object = NodeFeature::new(client, "gpu", "n1").owned_by(&workload).await.unwrap();
+    let mut object = NodeFeature::new(client, "gpu", "n1");
+    object.set_owner(&workload).await.unwrap();
     object.publish(&labels()).await.unwrap();
     let owners = asked.lock().unwrap()[2].1["metadata"]["ownerReferences"].clone();
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "name": "gfd-x", "uid": "u2" });
     assert_eq!(owners, json!([owner, pod]));
 
     let (client, _) = server(vec![refusal(404)]);
-    let failed = NodeFeature::new(client, "gpu", "n1").owned_by(&workload).await;
-    assert!(failed.is_err());
+    assert!(
+        NodeFeature::new(client, "gpu", "n1")
+            .set_owner(&workload)
+            .await
+            .is_err()
+    );
 }
 
 fn node(labels: &Value) -> Value {

@@ -1,4 +1,4 @@
-use gpu_core::{Engines, Fabric, FabricState, Inventory, Memory, Mig, MigAttributes, MigDevice, VgpuHost};
+use gpu_core::{Engines, Fabric, FabricState, Inventory, Memory, Mig, MigAttributes, MigDevice, Problem, VgpuHost};
 use gpu_sharing::config::{ConfigFile, Flags, Reading};
 use proptest::prelude::*;
 
@@ -426,25 +426,64 @@ proptest! {
     fn any_inventory_has_only_valid_labels(
         gpus in prop::collection::vec(any_gpu(), 0..4),
         machine in prop::option::of(".{0,80}"),
-        version in "[0-9]{1,9}\\.0{0,80}[0-9]{1,9}",
+        version in prop::option::of("[0-9]{1,9}\\.0{0,80}[0-9]{1,9}"),
         host in prop::option::of((".{0,80}", ".{0,80}")),
         strategy in prop::sample::select(vec!["none", "single", "mixed"]),
-        shared: bool,
+        sharing in prop::sample::select(vec!["none", "timeSlicing", "mps"]),
+        lost in prop::option::of(0..99_u32),
+        described: bool,
+        class: u32,
         per_model: bool,
     ) {
         let mut inventory = inventory(&[]);
-        inventory.driver.as_mut().unwrap().version = version.parse().unwrap();
+        let mut driver = inventory.driver.take().unwrap();
+        inventory.driver = version.map(|version| {
+            driver.version = version.parse().unwrap();
+            driver
+        });
         inventory.gpus = gpus;
+        inventory.problems = lost.map(|index| Problem {
+            index,
+            uuid: None,
+            pci: None,
+            kind: ProblemKind::Lost,
+            call: String::new(),
+            message: String::new(),
+        }).into_iter().collect();
+        if !described {
+            for mig in inventory.gpus.iter_mut().filter_map(|gpu| gpu.mig.as_mut()) {
+                mig.devices.iter_mut().for_each(|device| device.attributes = None);
+            }
+        }
         let vgpu = host.map_or(Vgpu::No, |(version, branch)| Vgpu::Yes(VgpuHost {
             driver_version: Some(version),
             driver_branch: Some(branch),
         }));
-        let node = Node { machine, timestamp: Some(u64::MAX), ..node([function("0000:10:00.0", 0x03_02_00, vgpu)]) };
-        let sharing = if shared { "{ timeSlicing: { resources: [{ name: gpu, replicas: 2 }] } }" } else { "{}" };
+        let node = Node { machine, timestamp: Some(u64::MAX), ..node([
+            function("0000:10:00.0", 0x03_02_00, vgpu),
+            function("0000:11:00.0", class, Vgpu::No),
+        ]) };
+        let sharing = match sharing {
+            "none" => "{}".to_owned(),
+            sharing => {
+                let resources = "[{ name: gpu, replicas: 2 }, { name: mig-1g.1gb, replicas: 3 }]";
+                format!("{{ {sharing}: {{ resources: {resources} }} }}")
+            }
+        };
         let config = config(&format!("flags: {{ migStrategy: {strategy} }}\nsharing: {sharing}"));
-        let (labels, _) = labels(&inventory, &node, &config, Options { per_model }).unwrap();
-        for (key, value) in &labels {
-            prop_assert!(key.as_str().parse::<LabelKey>().is_ok() && key.as_str().starts_with("nvidia.com/"));
+        let labels = match labels(&inventory, &node, &config, Options { per_model }) {
+            Ok((labels, _)) => labels,
+            Err(Error::MpsOnMig { index }) => {
+                prop_assert!(inventory.gpus.iter().any(|gpu| gpu.index == index && gpu.mig_enabled()));
+                return Ok(());
+            }
+        };
+        let degraded = lost.is_some_and(|lost| inventory.gpus.iter().all(|gpu| gpu.index != lost));
+        prop_assert_eq!(degraded, labels.get(DEGRADED).is_some());
+        let pci = pci_labels(&node);
+        for (key, value) in labels.iter().chain(&pci) {
+            prop_assert!(key.as_str().parse::<LabelKey>().is_ok(), "{key}");
+            prop_assert!(["nvidia.com", "feature.node.kubernetes.io"].contains(&key.domain()), "{key}");
             let value = value.as_str();
             let end = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
             prop_assert!(value.len() <= 63 && end(value.chars().next()) && end(value.chars().last()), "{value}");

@@ -1,33 +1,39 @@
-use std::{fs, io, path::Path};
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    path::Path,
+};
 
-use gpu_core::{PciId, VgpuHost};
+use gpu_core::{PciDevice, PciInventory, VgpuHost};
 
 use super::{Node, PciFunction, Vgpu};
+
+/// More than any firmware's name for its machine; longer files are something else.
+const LONGEST_MACHINE: u64 = 4096;
 
 impl Node {
     /// Reads a node: its machine's type of a file, and its PCI bus below `host_root`.
     ///
     /// What cannot be read is `None` in the node, and the reasons are in the list beside it.
-    pub fn read(host_root: &Path, machine_type_file: Option<&Path>) -> (Self, Vec<io::Error>) {
+    pub fn read(host_root: &Path, machine_type_file: Option<&Path>) -> (Self, Vec<String>) {
         let mut problems = Vec::new();
-        let mut noted = |path: &Path, error: io::Error| {
-            let message = format!("cannot read `{}`: {error}", path.display());
-            problems.push(io::Error::new(error.kind(), message));
-        };
-        let machine = machine_type_file.and_then(|path| match fs::read(path) {
-            Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim().to_owned()),
+        let machine = machine_type_file.and_then(|path| match machine(path) {
+            Ok(machine) => Some(machine),
             Err(error) => {
-                noted(path, error);
+                problems.push(format!(
+                    "cannot read the machine's type of `{}`: {error}",
+                    path.display()
+                ));
                 None
             }
         });
-        let bus = host_root.join("sys/bus/pci/devices");
-        let pci = match functions(&bus) {
-            Ok(functions) => Some(functions),
-            // A machine without a PCI bus has none of its functions.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Vec::new()),
+        let pci = match PciInventory::read(host_root) {
+            Ok(bus) => {
+                problems.extend(bus.problems);
+                Some(bus.devices.iter().map(|device| function(host_root, device)).collect())
+            }
             Err(error) => {
-                noted(&bus, error);
+                problems.push(format!("{error}: {}", error.source));
                 None
             }
         };
@@ -40,37 +46,27 @@ impl Node {
     }
 }
 
-fn functions(bus: &Path) -> io::Result<Vec<PciFunction>> {
-    let mut functions = Vec::new();
-    for entry in fs::read_dir(bus)? {
-        // One that is being unplugged has no files any more.
-        functions.extend(function(&entry?.path()));
+fn machine(path: &Path) -> io::Result<String> {
+    // A pipe would be waited for.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no file"));
     }
-    functions.sort_by_key(|function| function.address);
-    Ok(functions)
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST_MACHINE).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-fn function(folder: &Path) -> Option<PciFunction> {
-    let address = folder.file_name()?.to_str()?.parse().ok()?;
-    let number = |name: &str| {
-        let text = fs::read_to_string(folder.join(name)).ok()?;
-        u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
-    };
-    let vendor = u16::try_from(number("vendor")?).ok()?;
-    if vendor != PciId::NVIDIA {
-        return None;
-    }
-    Some(PciFunction {
-        address,
-        id: PciId {
-            vendor,
-            device: u16::try_from(number("device")?).ok()?,
-        },
-        class: number("class")?,
+fn function(host_root: &Path, device: &PciDevice) -> PciFunction {
+    let folder = host_root.join(format!("sys/bus/pci/devices/{}", device.address));
+    PciFunction {
+        address: device.address,
+        id: device.id,
+        class: device.class,
         vgpu: vgpu(&folder.join("config")),
-    })
+    }
 }
 
+/// Tells no mark from one that is out of sight, which [`PciDevice`] does not.
 fn vgpu(path: &Path) -> Vgpu {
     match fs::read(path) {
         Ok(config) if config.len() < VgpuHost::CONFIG_SIZE => Vgpu::Unknown {
@@ -91,11 +87,22 @@ fn vgpu(path: &Path) -> Vgpu {
 
 #[cfg(test)]
 mod tests {
+    use std::{os::unix::fs::symlink, path::PathBuf};
+
     use super::*;
 
-    fn add(root: &Path, address: &str, class: &str, vendor: &str, config: &[u8]) {
-        let folder = root.join("sys/bus/pci/devices").join(address);
+    /// A device as sysfs shows it: a folder, and a link on the bus.
+    fn add_empty(root: &Path, address: &str) -> PathBuf {
+        let folder = root.join("sys/devices/pci0000:00").join(address);
+        let bus = root.join("sys/bus/pci/devices");
         fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&bus).unwrap();
+        symlink(format!("../../../devices/pci0000:00/{address}"), bus.join(address)).unwrap();
+        folder
+    }
+
+    fn add(root: &Path, address: &str, class: &str, vendor: &str, config: &[u8]) {
+        let folder = add_empty(root, address);
         fs::write(folder.join("vendor"), format!("{vendor}\n")).unwrap();
         fs::write(folder.join("device"), "0x2335\n").unwrap();
         fs::write(folder.join("class"), format!("{class}\n")).unwrap();
@@ -109,11 +116,11 @@ mod tests {
         add(root, "0000:4b:00.0", "0x030200", "0x10de", &[0; 256]);
         add(root, "0000:1a:00.0", "0x030000", "0x10de", &[0; 64]);
         add(root, "0000:00:1f.0", "0x060100", "0x8086", &[0; 256]);
-        fs::create_dir_all(root.join("sys/bus/pci/devices/0000:5a:00.0")).unwrap(); // half gone
+        add_empty(root, "0000:5a:00.0"); // half gone
         fs::write(root.join("name"), "Some Server\n").unwrap();
 
         let (node, problems) = Node::read(root, Some(&root.join("name")));
-        assert!(problems.is_empty());
+        assert_eq!(problems, [""; 0]);
         assert_eq!(node.machine.as_deref(), Some("Some Server"));
         let functions = node.pci.unwrap();
         let seen: Vec<_> = functions.iter().map(|f| (f.address.to_string(), f.class)).collect();
@@ -137,6 +144,24 @@ mod tests {
                 ..Node::default()
             }
         );
-        assert!(problems[0].to_string().contains("other`: "), "{problems:?}");
+        assert!(problems[0].contains("other`: "), "{problems:?}");
+    }
+
+    #[test]
+    fn a_machine_file_that_is_none_is_named_and_not_waited_for() {
+        #[track_caller]
+        fn check(path: &str, expected: &str) {
+            let (node, problems) = Node::read(Path::new("/nowhere"), Some(Path::new(path)));
+            assert_eq!((node.machine, problems.len()), (None, 1));
+            assert!(problems[0].ends_with(expected), "{problems:?}");
+        }
+        check("/dev/zero", "`/dev/zero`: it is no file");
+        check("/", "`/`: it is no file");
+        check("/nowhere", "`/nowhere`: No such file or directory (os error 2)");
+        let folder = tempfile::tempdir().unwrap();
+        let long = folder.path().join("long");
+        fs::write(&long, vec![0xff; 1 << 16]).unwrap();
+        let machine = Node::read(Path::new("/nowhere"), Some(&long)).0.machine.unwrap();
+        assert_eq!(machine.chars().count(), 4096);
     }
 }

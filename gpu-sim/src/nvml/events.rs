@@ -12,8 +12,8 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlReturn_t};
 use super::{
     abi::{Handle, Out, put},
     calls::called_by,
-    code::{Answer, Code},
-    session::{Gpu, answer, on, values, within},
+    code::{Answer, Code, number},
+    session::{Gpu, Session, answer, on, values, within},
 };
 use crate::state::{Event, State};
 
@@ -63,6 +63,13 @@ impl EventSet {
             .push(registration);
     }
 
+    /// Whether a GPU whose events it waits for is lost.
+    fn has_lost(&self, session: &Session) -> bool {
+        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = |registration: &Registration| session.now.gpu(&registration.uuid).lost;
+        waiting.registrations.iter().any(lost)
+    }
+
     /// The next event that the set waits for, if it is there.
     fn next(&self, state: &State) -> Option<nvmlEventData_t> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,10 +102,11 @@ fn data(device: Device, event: &Event) -> nvmlEventData_t {
 struct SetHandle(*const c_void);
 
 impl SetHandle {
-    fn find(self) -> Answer<(Arc<EventSet>, Option<State>)> {
+    /// The set, the state it reads events from, and whether one of its GPUs is lost.
+    fn find(self) -> Answer<(Arc<EventSet>, Option<State>, bool)> {
         within(|session| {
             let set = session.event_sets.get(&self.0.addr()).ok_or(Code::INVALID_ARGUMENT)?;
-            Ok((Arc::clone(set), session.state().cloned()))
+            Ok((Arc::clone(set), session.state().cloned(), set.has_lost(session)))
         })
     }
 }
@@ -132,15 +140,19 @@ extern "C" fn nvmlDeviceRegisterEvents(device: Handle, kinds: c_ulonglong, set: 
 }
 
 /// Waits without holding the session, so that other threads go on. In a container that got only the library nothing ever
-/// happens, and every wait ends in a time-out.
+/// happens, and every wait ends in a time-out. While a GPU of the set is lost, the wait fails once the events that are there
+/// have been delivered (`nvml.h`: ready events are returned at once; `GPU_IS_LOST` for a GPU that fell off the bus).
 fn wait(set: SetHandle, out: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> Answer {
     let out = out.ok_or(Code::INVALID_ARGUMENT)?;
     let deadline = Instant::now() + Duration::from_millis(timeout_ms.into());
     loop {
         // Looked up each time: the set may be freed meanwhile, or the session end.
-        let (found, state) = set.find()?;
+        let (found, state, lost) = set.find()?;
         if let Some(event) = state.and_then(|state| found.next(&state)) {
             return put(Some(out), event);
+        }
+        if lost {
+            return Err(Code::GPU_IS_LOST);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

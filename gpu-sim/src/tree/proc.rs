@@ -12,6 +12,14 @@ const MIG_COMPUTE_INSTANCES: u32 = 8;
 /// The minor of the IMEX management capability, the first one behind those of MIG (measured).
 const FABRIC_IMEX: u32 = 3 + MIG_GPUS * MIG_GPU_INSTANCES * (1 + MIG_COMPUTE_INSTANCES);
 
+/// The driver's modules as the kernel lists them to one who may not see addresses: name, bytes, users, which modules those are. The
+/// sizes are plausible ones.
+const MODULES: &str = "\
+nvidia_uvm 2134016 0 - Live 0x0000000000000000 (OE)
+nvidia_modeset 1720320 0 - Live 0x0000000000000000 (OE)
+nvidia 14381056 2 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (OE)
+";
+
 /// The driver's parameters as measured on an H200 with driver 580.159.04.
 const PARAMS: &str = include_str!("proc-params.txt");
 
@@ -42,6 +50,7 @@ pub(super) fn write(tree: &Tree<'_>, node: &NodeFile) -> Result<()> {
         0o444,
         format!("fabric-imex-mgmt {FABRIC_IMEX}\n"),
     )?;
+    tree.file("proc/modules", 0o444, MODULES)?;
     tree.file("proc/devices", 0o444, devices())
 }
 

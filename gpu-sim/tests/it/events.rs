@@ -90,3 +90,28 @@ fn events_that_no_board_reports_cannot_be_registered() {
     let refused = nvml.device_by_index(0).unwrap().register_events(unknown, set);
     assert!(refused.is_err());
 }
+
+#[test]
+fn a_set_with_a_lost_gpu_gives_what_is_there_and_then_fails_at_once() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(3));
+    let nvml = node.nvml();
+    let set = |gpus: &[u32]| {
+        gpus.iter().fold(nvml.create_event_set().unwrap(), |set, gpu| {
+            let device = nvml.device_by_index(*gpu).unwrap();
+            device.register_events(EventTypes::CRITICAL_XID_ERROR, set).unwrap()
+        })
+    };
+    let (with, without) = (set(&[0, 1]), set(&[2]));
+    node.node.inject_xid(0, 79).unwrap();
+    node.node.lose(1).unwrap();
+    assert!(with.wait(10_000).is_ok());
+    let start = Instant::now();
+    assert!(matches!(with.wait(10_000), Err(NvmlError::GpuLost)));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(
+        matches!(without.wait(20), Err(NvmlError::Timeout)),
+        "others do not notice"
+    );
+    node.node.restore(1).unwrap();
+    assert!(matches!(with.wait(20), Err(NvmlError::Timeout)));
+}

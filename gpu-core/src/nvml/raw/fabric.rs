@@ -7,11 +7,11 @@ use nvml_wrapper::{
     error::{NvmlError, nvml_sym, nvml_try},
 };
 use nvml_wrapper_sys::bindings::{
-    nvmlDeviceAddressingMode_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPciInfo_t,
+    nvmlDeviceAddressingMode_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t,
     nvmlSystemDriverBranchInfo_t,
 };
 
-use super::{Handle, is_other_version, text, version_of};
+use super::{Handle, is_other_version, text, text::NO_PCI_INFO, version_of};
 
 /// What all versions of the struct say; the health is in the later two alone.
 pub(in crate::nvml) struct FabricInfo {
@@ -181,15 +181,7 @@ pub(in crate::nvml) fn nvlink_remote_kind(device: &Device<'_>, link: u32) -> Res
 /// The PCI address of what the link leads to, as NVML writes it.
 pub(in crate::nvml) fn nvlink_remote_address(device: &Device<'_>, link: u32) -> Result<String, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetNvLinkRemotePciInfo_v2.as_ref())?;
-    let mut info = nvmlPciInfo_t {
-        busIdLegacy: [0; 16],
-        domain: 0,
-        bus: 0,
-        device: 0,
-        pciDeviceId: 0,
-        pciSubSystemId: 0,
-        busId: [0; 32],
-    };
+    let mut info = NO_PCI_INFO;
     let handle = Handle::of(device).0;
     // SAFETY: the handle is NVML's own, and `info` is a valid place for the struct of this version of the call.
     nvml_try(unsafe { call(handle, link, &raw mut info) })?;

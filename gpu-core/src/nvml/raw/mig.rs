@@ -20,6 +20,13 @@ pub(in crate::nvml) const GPU_INSTANCE_PROFILES: std::ops::Range<u32> = 0..0x12;
 /// `NVML_COMPUTE_INSTANCE_PROFILE_*`.
 pub(in crate::nvml) const COMPUTE_INSTANCE_PROFILES: std::ops::Range<u32> = 0..9;
 
+/// Room for a profile's instances: for as many as it says it has, and more than any GPU has should it say less.
+fn room(max: u32) -> usize {
+    const LEAST: u32 = 64;
+    const MOST: u32 = 1024;
+    max.clamp(LEAST, MOST) as usize
+}
+
 /// The only engine profile there is, `NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED`.
 const SHARED_ENGINES: c_uint = 0;
 
@@ -154,7 +161,7 @@ impl<'d> GpuInstance<'d> {
     /// Those of one profile; `max` is the profile's `instanceCount`.
     pub(in crate::nvml) fn list(device: &'d Device<'d>, profile_id: u32, max: u32) -> Result<Vec<Self>, NvmlError> {
         let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstances.as_ref())?;
-        let mut handles = vec![std::ptr::null_mut(); max as usize];
+        let mut handles = vec![std::ptr::null_mut(); room(max)];
         let mut count = max;
         let handle = Handle::of(device).0;
         // SAFETY: the handle is NVML's own, and the array has as many places as the profile has instances at most.
@@ -244,7 +251,7 @@ impl<'d> ComputeInstance<'d> {
     pub(in crate::nvml) fn list(parent: GpuInstance<'d>, profile_id: u32, max: u32) -> Result<Vec<Self>, NvmlError> {
         let device = parent.device;
         let call = nvml_sym(device.nvml().lib().nvmlGpuInstanceGetComputeInstances.as_ref())?;
-        let mut handles = vec![std::ptr::null_mut(); max as usize];
+        let mut handles = vec![std::ptr::null_mut(); room(max)];
         let mut count = max;
         // SAFETY: the handle is NVML's own, and the array has as many places as the profile has instances at most.
         nvml_try(unsafe { call(parent.handle, profile_id, handles.as_mut_ptr(), &raw mut count) })?;

@@ -6,7 +6,9 @@ use nvml_wrapper::{
     Device,
     error::{NvmlError, nvml_sym, nvml_try},
 };
-use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlReturn_t};
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlDevice_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlReturn_t,
+};
 
 use super::{Handle, listed};
 use crate::ProcessKind;
@@ -112,5 +114,34 @@ impl From<nvmlProcessInfo_v1_t> for Process {
             gpu_instance: None,
             compute_instance: None,
         }
+    }
+}
+
+/// What processes have had of a GPU since a time in microseconds since 1970; no samples is an empty list.
+pub(in crate::nvml) fn utilization(
+    device: &Device<'_>,
+    since_us: u64,
+) -> Result<Vec<nvmlProcessUtilizationSample_t>, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
+    let handle = Handle::of(device).0;
+    let empty = nvmlProcessUtilizationSample_t {
+        pid: 0,
+        timeStamp: 0,
+        smUtil: 0,
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+    };
+    let count = |count: &mut c_uint| {
+        // SAFETY: the handle is NVML's own; without an array the call only counts.
+        nvml_try(unsafe { call(handle, std::ptr::null_mut(), count, since_us) })
+    };
+    let fill = |array: &mut [nvmlProcessUtilizationSample_t], count: &mut c_uint| {
+        // SAFETY: the handle is NVML's own, and the array has as many places as `count` says.
+        nvml_try(unsafe { call(handle, array.as_mut_ptr(), count, since_us) })
+    };
+    match listed(empty, count, fill) {
+        Err(NvmlError::NotFound) => Ok(Vec::new()),
+        answer => answer,
     }
 }

@@ -1,4 +1,4 @@
-use std::{fs, path::Path};
+use std::path::Path;
 
 use nvml_wrapper::{
     Device, Nvml,
@@ -10,11 +10,11 @@ use super::super::{guard::Progress, raw};
 use crate::{
     AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Ecc, FileError, Gpu, GpuUuid, Memory, Pci,
     PciAddress, PciId, PcieLink, PowerLimit, Problem, ProblemKind, RemappedRows, Result, VgpuHost, VirtualizationMode,
-    sysfs,
+    file, sysfs,
 };
 
 /// One GPU while it is being read: what is known of it so far, for the words of a problem.
-pub(super) struct Reader<'a> {
+pub(in crate::nvml) struct Reader<'a> {
     index: u32,
     uuid: Option<GpuUuid>,
     pci: Option<PciAddress>,
@@ -23,7 +23,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(index: u32, progress: &'a Progress) -> Self {
+    pub(in crate::nvml) fn new(index: u32, progress: &'a Progress) -> Self {
         Self {
             index,
             uuid: None,
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
             index: self.index,
             minor: self.needed("nvmlDeviceGetMinorNumber", || device.minor_number())?,
             uuid,
-            name: self.needed("nvmlDeviceGetName", || device.name())?,
+            name: self.needed("nvmlDeviceGetName", || raw::text::name(&device))?,
             brand: self.brand(&device)?,
             architecture: self.architecture(&device)?,
             compute_capability: self.compute_capability(&device)?,
@@ -75,34 +75,32 @@ impl<'a> Reader<'a> {
             persistence_mode: self.offered("nvmlDeviceGetPersistenceMode", || device.is_in_persistent_mode())?,
             power: self.power(&device)?,
             pcie_link: self.pcie_link(&device)?,
-            serial: self.offered("nvmlDeviceGetSerial", || device.serial())?,
-            board_part_number: self.offered("nvmlDeviceGetBoardPartNumber", || device.board_part_number())?,
-            vbios_version: self.offered("nvmlDeviceGetVbiosVersion", || device.vbios_version())?,
+            serial: self.offered("nvmlDeviceGetSerial", || raw::text::serial(&device))?,
+            board_part_number: self
+                .offered("nvmlDeviceGetBoardPartNumber", || raw::text::board_part_number(&device))?,
+            vbios_version: self.offered("nvmlDeviceGetVbiosVersion", || raw::text::vbios_version(&device))?,
         };
         Ok((gpu, device))
     }
 
     fn pci(&mut self, device: &Device<'_>) -> Result<Pci, Problem> {
         let call = "nvmlDeviceGetPciInfo_v3";
-        let info = self.needed(call, || device.pci_info())?;
+        let info = self.needed(call, || raw::text::pci_info(device))?;
         let address = info
-            .bus_id
+            .address
             .parse::<PciAddress>()
             .map_err(|error| self.unreadable(call, error.to_string()))?;
         self.pci = Some(address);
         Ok(Pci {
             address,
-            id: PciId::from_nvml(info.pci_device_id),
-            subsystem_id: info
-                .pci_sub_system_id
-                .filter(|number| *number != 0)
-                .map(PciId::from_nvml),
+            id: PciId::from_nvml(info.device),
+            subsystem_id: Some(info.subsystem).filter(|number| *number != 0).map(PciId::from_nvml),
         })
     }
 
     pub(super) fn uuid(&mut self, device: &Device<'_>) -> Result<GpuUuid, Problem> {
         let call = "nvmlDeviceGetUUID";
-        let answer = self.needed(call, || device.uuid())?;
+        let answer = self.needed(call, || raw::text::uuid(device))?;
         let uuid = answer
             .parse::<GpuUuid>()
             .map_err(|error| self.unreadable(call, error.to_string()))?;
@@ -231,7 +229,7 @@ impl<'a> Reader<'a> {
     fn vgpu_host(&mut self, folder: &Path) -> Option<VgpuHost> {
         let path = folder.join("config");
         // A caller that may not read it is as one that reads 64 bytes of it: the mark is out of its sight.
-        let config = fs::read(&path).ok()?;
+        let config = file::read_bytes(&path, file::PAGE).ok()?;
         VgpuHost::parse(&config).unwrap_or_else(|error| {
             self.incomplete(&format!("read {}", path.display()), error.to_string());
             None
@@ -239,7 +237,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A value without which there is no GPU to speak of.
-    pub(super) fn needed<T>(
+    pub(in crate::nvml) fn needed<T>(
         &self,
         call: &'static str,
         make: impl FnOnce() -> Result<T, NvmlError>,

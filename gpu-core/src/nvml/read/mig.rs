@@ -10,6 +10,9 @@ use crate::{
     Placement, Problem, Result,
 };
 
+/// Far more MIG devices than a GPU has: a driver that counts more is out of its mind.
+pub(in crate::nvml) const MOST_MIG_DEVICES: u32 = 256;
+
 impl Reader<'_> {
     /// `total_bytes` is the GPU's memory, 0 where it has none of its own.
     pub(super) fn mig(&mut self, device: &Device<'_>, total_bytes: u64) -> Result<Option<Mig>, Problem> {
@@ -37,6 +40,12 @@ impl Reader<'_> {
                 calls::gpu_instance_profile(device, constant)
             })?;
             if let Some(info) = info {
+                if info.sliceCount == 0 {
+                    // It could not be named, and no instance of it made.
+                    let call = "nvmlDeviceGetGpuInstanceProfileInfo";
+                    self.incomplete(call, format!("profile {constant} has no slices"));
+                    continue;
+                }
                 profiles.push(self.profile(device, constant, &info, total_bytes)?);
             }
         }
@@ -159,7 +168,7 @@ impl Reader<'_> {
 
     fn mig_devices(&mut self, device: &Device<'_>, total_bytes: u64, mig: &mut Mig) -> Result<(), Problem> {
         let slots = self.offered("nvmlDeviceGetMaxMigDeviceCount", || device.mig_device_count())?;
-        for index in 0..slots.unwrap_or_default() {
+        for index in 0..slots.unwrap_or_default().min(MOST_MIG_DEVICES) {
             let found = self.offered("nvmlDeviceGetMigDeviceHandleByIndex", || {
                 device.mig_device_by_index(index)
             })?;
@@ -179,7 +188,7 @@ impl Reader<'_> {
         total_bytes: u64,
         mig: &Mig,
     ) -> Result<Option<MigDevice>, Problem> {
-        let Some(answer) = self.offered("nvmlDeviceGetUUID", || device.uuid())? else {
+        let Some(answer) = self.offered("nvmlDeviceGetUUID", || raw::text::uuid(device))? else {
             return Ok(None);
         };
         let uuid = match answer.parse::<MigUuid>() {
@@ -201,7 +210,7 @@ impl Reader<'_> {
             gpu_instance,
             compute_instance,
             profile: attributes.and_then(|attributes| profile_of(mig, gpu_instance, &attributes, total_bytes)),
-            name: self.offered("nvmlDeviceGetName", || device.name())?,
+            name: self.offered("nvmlDeviceGetName", || raw::text::name(device))?,
             attributes,
         }))
     }
@@ -210,6 +219,9 @@ impl Reader<'_> {
 /// The name of a MIG device's profile. Only its GPU instance knows what sets it apart from others of its size (`+me`).
 fn profile_of(mig: &Mig, gpu_instance: u32, attributes: &MigAttributes, total_bytes: u64) -> Option<MigProfile> {
     let profile = mig.profile(mig.gpu_instance(gpu_instance)?.profile_id)?;
+    if attributes.gpu_slices == 0 || attributes.compute_slices == 0 {
+        return None;
+    }
     Some(MigProfile::derive(
         profile.constant,
         attributes.gpu_slices,

@@ -1,12 +1,16 @@
-use std::{fs, path::Path};
+use std::path::Path;
 
 use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
 use super::{
     super::{Library, guard::Progress, raw::process},
     gpu::Reader,
 };
-use crate::{Container, GpuProcess, GpuUsage, Problem, ProcessKind, Result, Usage};
+use crate::{Container, GpuProcess, GpuUsage, Problem, ProcessKind, Result, Usage, file::read_bytes};
+
+/// The most that is read of a file of `/proc`: the groups of a process are one line for each hierarchy, each a path at most.
+const LONGEST: u64 = 1 << 16;
 
 impl Library {
     /// Asks who uses the GPUs of the node.
@@ -38,6 +42,57 @@ impl Library {
         let processes = usage.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes);
         processes.for_each(|process| describe(process, host_root));
         Ok(usage)
+    }
+}
+
+impl Library {
+    /// What processes have had of one GPU, by NVML's index, since a time in microseconds since 1970: as many samples as the driver
+    /// has kept, by time. Empty where nobody used the GPU, and where it offers no such samples (as in MIG mode).
+    ///
+    /// # Errors
+    /// Where the GPU is lost, hangs or cannot be asked at all.
+    pub fn process_utilization(&self, index: u32, since_us: u64) -> Result<Vec<ProcessUtilization>, Box<Problem>> {
+        self.guarded_gpu(index, move |nvml: &Nvml, progress: &Progress| {
+            let mut reader = Reader::new(index, progress);
+            let device = reader.needed("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(index))?;
+            let samples = reader.offered("nvmlDeviceGetProcessUtilization", || {
+                process::utilization(&device, since_us)
+            })?;
+            let mut samples: Vec<_> = samples.unwrap_or_default().iter().map(ProcessUtilization::of).collect();
+            samples.sort_by_key(|sample| (sample.timestamp_us, sample.pid));
+            Ok(samples)
+        })?
+        .map_err(Box::new)
+    }
+}
+
+/// What a process has had of a GPU in one of the driver's samples (`nvmlDeviceGetProcessUtilization`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessUtilization {
+    /// Its number as the driver gives it, which is the host's.
+    pub pid: u32,
+    /// When, in microseconds since 1970.
+    pub timestamp_us: u64,
+    /// Of the multiprocessors' time.
+    pub multiprocessor_percent: u32,
+    /// Of the memory's time.
+    pub memory_percent: u32,
+    /// Of the encoders' time.
+    pub encoder_percent: u32,
+    /// Of the decoders' time.
+    pub decoder_percent: u32,
+}
+
+impl ProcessUtilization {
+    fn of(sample: &nvmlProcessUtilizationSample_t) -> Self {
+        Self {
+            pid: sample.pid,
+            timestamp_us: sample.timeStamp,
+            multiprocessor_percent: sample.smUtil,
+            memory_percent: sample.memUtil,
+            encoder_percent: sample.encUtil,
+            decoder_percent: sample.decUtil,
+        }
     }
 }
 
@@ -85,13 +140,18 @@ impl Reader<'_> {
 /// Adds what `/proc` says. A process that is gone by now, or out of sight, is left as it is.
 fn describe(process: &mut GpuProcess, host_root: &Path) {
     let folder = host_root.join(format!("proc/{}", process.pid));
-    let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+    let read = |file: &str| {
+        let text = read_bytes(&folder.join(file), LONGEST).ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    };
     process.command = read("comm").map(|name| name.trim_end().to_owned());
     process.container = read("cgroup").and_then(|text| Container::from_cgroup(&text));
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,9 +1,20 @@
 //! A folder out of which no path leads.
+//!
+//! For what lies beneath a driver root, a host's root or an image: others decide what is in there, links included.
+//!
+//! ```
+//! use gpu_core::root::Root;
+//!
+//! let folder = tempfile::tempdir()?;
+//! std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link"))?;
+//! let root = Root::open(folder.path())?;
+//! assert!(root.read("link".as_ref(), 4096).is_err()); // there is no etc/passwd beneath it
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
-    io::{self, Read as _},
+    io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt as _, OsStringExt as _},
@@ -15,6 +26,10 @@ use rustix::{
     fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat},
     io::Errno,
 };
+
+use crate::file::read_at_most;
+
+pub use rustix; // its types are in the signatures
 
 /// Most symbolic links that one path may go through, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -29,15 +44,18 @@ const MOST_ENTRIES: usize = 1 << 16;
 ///
 /// An absolute link starts again at this folder and `..` stops at it, also while others rename and replace what is
 /// inside. The kernel does it (`openat2` with `RESOLVE_IN_ROOT`, Linux 5.6); where that call is missing or forbidden,
-/// [`Walk`] does it one component at a time. What is read is bounded: an image chooses what lies beneath its root.
+/// a walk does it one component at a time. What is read is bounded: an image chooses what lies beneath its root.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub struct Root {
     dir: OwnedFd,
 }
 
 impl Root {
     /// Opens a folder of the process's own root; links in `path` are followed as usual.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn open(path: &Path) -> io::Result<Self> {
         let dir = rustix::fs::openat(
             CWD,
             path,
@@ -47,15 +65,19 @@ impl Root {
         Ok(Self { dir })
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// The folder itself.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
     /// Opens what `path` leads to beneath this folder.
     ///
     /// The kernel gives up on a path with `..` (`EAGAIN`) if anything at all was renamed or mounted meanwhile. It is asked
-    /// again some times; then [`Walk`] goes there, which renames do not disturb: nobody can keep a path from being opened.
-    pub(crate) fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    /// again some times; then a walk goes there one component at a time, which renames do not disturb: nobody can keep a path from being opened.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..ATTEMPTS {
@@ -71,31 +93,28 @@ impl Root {
     }
 
     /// Reads a regular file of at most `limit` bytes.
-    pub(crate) fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    ///
+    /// # Errors
+    /// Also where it is no regular file, or a longer one.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         // Not to be held up by a FIFO that stands where a file should.
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
-        let stat = rustix::fs::fstat(&fd)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        let mut content = Vec::new();
-        File::from(fd).take(limit + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > limit {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("longer than {limit} bytes"),
-            ));
-        }
-        Ok(content)
+        read_at_most(fd, limit)
     }
 
     /// What a folder holds, sorted by name, without `.` and `..`; an error if that is very much.
-    pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
+    ///
+    /// # Errors
+    /// What the operating system answers. Also where it holds very many.
+    pub fn list(&self, path: &Path) -> io::Result<Vec<OsString>> {
         self.list_at_most(path, MOST_ENTRIES)
     }
 
     /// What a folder of at most `most` entries holds, sorted by name, without `.` and `..`.
-    pub(crate) fn list_at_most(&self, path: &Path, most: usize) -> io::Result<Vec<OsString>> {
+    ///
+    /// # Errors
+    /// What the operating system answers. Also where it holds more.
+    pub fn list_at_most(&self, path: &Path, most: usize) -> io::Result<Vec<OsString>> {
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let mut names = Vec::new();
         for entry in Dir::new(fd)? {
@@ -116,26 +135,38 @@ impl Root {
     }
 
     /// The status of what `path` leads to.
-    pub(crate) fn stat(&self, path: &Path) -> io::Result<Stat> {
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn stat(&self, path: &Path) -> io::Result<Stat> {
         let fd = self.open_at(path, OFlags::PATH, Mode::empty())?;
         Ok(rustix::fs::fstat(fd)?)
     }
 
     /// The status of `path` itself, also if it is a link.
-    pub(crate) fn lstat(&self, path: &Path) -> io::Result<Stat> {
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn lstat(&self, path: &Path) -> io::Result<Stat> {
         let (parent, name) = self.parent(path)?;
         Ok(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// Where the link at `path` points, as written in it.
-    pub(crate) fn read_link(&self, path: &Path) -> io::Result<OsString> {
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn read_link(&self, path: &Path) -> io::Result<OsString> {
         let (parent, name) = self.parent(path)?;
         let target = rustix::fs::readlinkat(parent, name, Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()))
     }
 
     /// The folder that holds `path`, and the name in it.
-    pub(crate) fn parent<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn parent<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
         let name = path
             .file_name()
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path does not end in a name"))?;
@@ -145,7 +176,10 @@ impl Root {
     }
 
     /// The path beneath this folder that is left when all links are followed.
-    pub(crate) fn resolve(&self, path: &Path) -> io::Result<Resolved> {
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn resolve(&self, path: &Path) -> io::Result<Resolved> {
         let walk = Walk::to(self.as_fd(), path)?;
         Ok(Resolved {
             path: walk.path(),
@@ -172,12 +206,12 @@ impl Root {
 
 /// A path without links.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Resolved {
+pub struct Resolved {
     /// The path beneath the root, absolute.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Whether the original path leads elsewhere if the root is a mere folder: a link on the way was absolute, or `..`
     /// stopped at the root.
-    pub(crate) host_differs: bool,
+    pub host_differs: bool,
 }
 
 /// A walk down from a root, one component at a time, that holds every folder on the way open.
@@ -241,7 +275,7 @@ fn components(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
 }
 
 /// `path` without its leading slash, and `.` if nothing is left: what a call relative to a folder takes.
-pub(crate) fn relative(path: &Path) -> &Path {
+fn relative(path: &Path) -> &Path {
     let bytes = path.as_os_str().as_bytes();
     let start = bytes.iter().position(|&b| b != b'/').unwrap_or(bytes.len());
     match &bytes[start..] {
@@ -252,7 +286,11 @@ pub(crate) fn relative(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{
+        fs::{self, File},
+        io::Read as _,
+        os::unix::fs::symlink,
+    };
 
     use super::*;
 

@@ -1,0 +1,137 @@
+//! Starts a device plugin under a kubelet double, asks it what is on standard input, and prints what it said.
+//!
+//! `ask_plugin FOLDER PROGRAM [ARGUMENT…]`: FOLDER is where the program puts its sockets, usually
+//! `/var/lib/kubelet/device-plugins`. Standard input is JSON: `{"resource": NAME, "allocate": [[[ID…]…]…],
+//! "preferred": [{"available": [ID…], "must": [ID…], "size": N}…]}`; standard output likewise.
+
+use std::{env, io, path::PathBuf, process::Stdio, time::Duration};
+
+use gpu_kubelet::{
+    connect,
+    device_plugin::{
+        AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse, ContainerPreferredAllocationRequest,
+        Device, DevicePluginClient, PreferredAllocationRequest,
+    },
+    double::{Config, EventKind, Kubelet},
+};
+use serde_json::{Value, json};
+use tonic::transport::Channel;
+
+const WITHIN: Duration = Duration::from_secs(20);
+
+type Failure = Box<dyn std::error::Error>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let mut arguments = env::args_os().skip(1);
+    let usage = "usage: ask_plugin FOLDER PROGRAM [ARGUMENT…]";
+    let folder = PathBuf::from(arguments.next().ok_or(usage)?);
+    let program = arguments.next().ok_or(usage)?;
+    let questions: Value = serde_json::from_reader(io::stdin())?;
+    let resource = questions["resource"].as_str().ok_or("no `resource` is named")?;
+
+    let kubelet = Kubelet::start(Config {
+        device_plugin_dir: folder.clone(),
+        pod_resources_socket: folder.join("pod-resources.sock"),
+        ..Config::in_dir(&folder)
+    })
+    .await?;
+    let mut plugin = tokio::process::Command::new(program)
+        .args(arguments)
+        // For a plugin that names itself after the kubelet's path when it calls: this server takes no path, as few do.
+        .current_dir(&folder)
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    let listed = tokio::select! {
+        listed = kubelet.wait_until("the devices", WITHIN, |kubelet| kubelet.capacity(resource).is_some()) => listed.map_err(Failure::from),
+        ended = plugin.wait() => Err(format!("the plugin ended: {}", ended?).into()),
+    };
+    listed?;
+    let request = kubelet.events().into_iter().find_map(|event| match event.kind {
+        EventKind::Registered {
+            resource: name,
+            request,
+            ..
+        } if name == resource => Some(request),
+        _ => None,
+    });
+    let request = request.ok_or("the plugin has not registered")?;
+    let mut client = DevicePluginClient::new(connect(folder.join(&request.endpoint)).await?);
+    let mut allocated = Vec::new();
+    for containers in list(&questions["allocate"]) {
+        allocated.push(allocate(&mut client, containers).await);
+    }
+    let mut preferred = Vec::new();
+    for question in list(&questions["preferred"]) {
+        preferred.push(prefer(&mut client, question).await);
+    }
+    let answer = json!({
+        "register": { "endpoint": request.endpoint, "resourceName": request.resource_name, "version": request.version },
+        "devices": kubelet.devices(resource).iter().map(device).collect::<Vec<_>>(),
+        "allocate": allocated,
+        "preferred": preferred,
+    });
+    println!("{answer}");
+    kubelet.stop().await;
+    Ok(())
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    list(value)
+        .iter()
+        .filter_map(|text| text.as_str().map(ToOwned::to_owned))
+        .collect()
+}
+
+fn device(device: &Device) -> Value {
+    let nodes = device.topology.iter().flat_map(|topology| &topology.nodes);
+    json!({ "id": device.id, "health": device.health, "numa_nodes": nodes.map(|node| node.id).collect::<Vec<_>>() })
+}
+
+async fn allocate(client: &mut DevicePluginClient<Channel>, containers: &Value) -> Value {
+    let container = |ids| ContainerAllocateRequest {
+        device_ids: strings(ids),
+    };
+    let request = AllocateRequest {
+        container_requests: list(containers).iter().map(container).collect(),
+    };
+    match client.allocate(request).await {
+        Ok(answer) => {
+            json!({ "response": answer.into_inner().container_responses.iter().map(container_answer).collect::<Vec<_>>() })
+        }
+        Err(status) => json!({ "error": status.message() }),
+    }
+}
+
+fn container_answer(answer: &ContainerAllocateResponse) -> Value {
+    json!({
+        "envs": answer.envs,
+        "cdi": answer.cdi_devices.iter().map(|device| &device.name).collect::<Vec<_>>(),
+        "mounts": answer.mounts.iter().map(|mount| json!([mount.container_path, mount.host_path])).collect::<Vec<_>>(),
+        "devices": answer.devices.iter().map(|device| json!([device.container_path, device.host_path])).collect::<Vec<_>>(),
+    })
+}
+
+async fn prefer(client: &mut DevicePluginClient<Channel>, question: &Value) -> Value {
+    let request = PreferredAllocationRequest {
+        container_requests: vec![ContainerPreferredAllocationRequest {
+            available_device_ids: strings(&question["available"]),
+            must_include_device_ids: strings(&question["must"]),
+            allocation_size: question["size"]
+                .as_i64()
+                .and_then(|size| i32::try_from(size).ok())
+                .unwrap_or_default(),
+        }],
+    };
+    match client.get_preferred_allocation(request).await {
+        Ok(answer) => {
+            json!({ "ids": answer.into_inner().container_responses.into_iter().flat_map(|one| one.device_ids).collect::<Vec<_>>() })
+        }
+        Err(status) => json!({ "error": status.message() }),
+    }
+}
