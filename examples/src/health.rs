@@ -11,6 +11,7 @@ use tokio::{
 
 /// The path of metrics.
 pub(crate) const METRICS: &str = "/metrics";
+
 /// How long a client may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 

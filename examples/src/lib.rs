@@ -10,13 +10,14 @@
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod program;
 
-#[cfg(any(feature = "config-manager", feature = "node-events"))]
+#[cfg(any(feature = "config-manager", feature = "feature-discovery", feature = "node-events"))]
 mod cluster;
 #[cfg(any(
     feature = "device-plugin",
@@ -36,6 +37,7 @@ pub mod device_plugin;
 #[cfg(any(
     feature = "device-plugin",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "quickstart",
     feature = "toolkit"
 ))]
@@ -48,14 +50,15 @@ mod events;
 pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
-#[cfg(feature = "gpuctl")]
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
 mod hardware;
-#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod health;
 #[cfg(any(
     feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
+    feature = "mig-manager",
     feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
@@ -63,12 +66,16 @@ mod health;
 mod logging;
 #[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
 mod metrics;
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
+mod mig_apply;
+#[cfg(feature = "mig-manager")]
+pub mod mig_manager;
 #[cfg(feature = "mps-daemon")]
 pub mod mps_daemon;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
-#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
@@ -83,6 +90,7 @@ mod toolkit_config;
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "mps-daemon",
     feature = "toolkit"
 ))]

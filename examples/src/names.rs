@@ -12,7 +12,7 @@ pub const LOG_FORMAT: &str = "GPU_LOG_FORMAT";
 /// The folder that CDI files are written to.
 pub const CDI_DIR: &str = "GPU_CDI_DIR";
 
-/// Where `/healthz` and the like, and `/metrics`, are answered.
+/// Where probes and metrics are answered.
 pub const LISTEN: &str = "GPU_LISTEN";
 
 /// Whether unknown keys of the configuration file are passed over.
@@ -53,7 +53,8 @@ pub mod device_plugin {
 /// What `gpu-feature-discovery`, and `gpuctl labels` of it, read beyond the settings of the configuration file, whose
 /// variables are `gpu_sharing::config`'s.
 pub mod feature_discovery {
-    /// The configuration file; before [`CONFIG_FILE`](super::CONFIG_FILE). A variable of the vendor's program, as all before [`NODE_LABELS`].
+    /// The configuration file, before [`CONFIG_FILE`](super::CONFIG_FILE); a variable of the vendor's program, as all before
+    /// [`NODE_LABELS`].
     pub const GFD_CONFIG_FILE: &str = "GFD_CONFIG_FILE";
     /// How MIG devices are labelled.
     pub const MIG_STRATEGY: &str = "MIG_STRATEGY";

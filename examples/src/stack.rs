@@ -15,6 +15,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("gpu-feature-discovery", |arguments| {
         crate::feature_discovery::main(arguments)
     }),
+    ("gpu-mig-manager", |arguments| crate::mig_manager::main(arguments)),
     ("gpu-mps-daemon", |arguments| crate::mps_daemon::main(arguments)),
     ("gpu-toolkit", |arguments| crate::toolkit::main(arguments)),
     ("gpuctl", |arguments| crate::gpuctl::main(arguments)),
@@ -25,6 +26,11 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("nvidia-ctk-installer", |arguments| crate::toolkit::main(arguments)),
     ("nvidia-device-plugin", |arguments| {
         crate::device_plugin::main(arguments)
+    }),
+    ("nvidia-mig-manager", |arguments| crate::mig_manager::main(arguments)),
+    ("nvidia-mig-parted", |mut arguments| {
+        arguments.insert(arguments.len().min(1), "mig".into());
+        crate::gpuctl::main(arguments)
     }),
 ];
 
