@@ -2,10 +2,10 @@
 
 use std::env;
 
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+#[cfg(feature = "toolkit")]
 pub(crate) use self::unsupported::{Unsupported, understand};
 
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+#[cfg(feature = "toolkit")]
 mod unsupported;
 
 /// The words for false of Go's `strconv.ParseBool`, and nothing at all.
