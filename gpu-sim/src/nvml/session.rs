@@ -403,6 +403,7 @@ impl Session {
 }
 
 /// What a device handle stands for.
+#[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
     Gpu(&'a Gpu),
     Mig(MigDevice<'a>),
