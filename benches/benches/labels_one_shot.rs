@@ -105,7 +105,7 @@ fn peak(program: &Path, node: &Node, arguments: &[&str]) -> Vec<String> {
 fn fill(writer: &PipeWriter) -> usize {
     const SIZE: usize = 64 << 10; // Linux's for every new pipe
     let mut writer = writer;
-    writer.write_all(&[b'\n'; SIZE]).expect("a pipe has room for them");
+    writer.write_all(&vec![b'\n'; SIZE]).expect("a pipe has room for them");
     SIZE
 }
 

@@ -66,21 +66,14 @@ impl Hardware {
 
     /// Reads all GPUs, away from the threads that must not wait: a driver may hang.
     pub(super) async fn inventory(&mut self) -> gpu_core::Result<Inventory> {
-        if let Some(library) = self.library.clone() {
-            if let Ok(inventory) = self.read(library).await {
-                return Ok(inventory);
-            }
-            // The driver may be another one now: what counts is what its own library says.
-            self.close();
-        }
-        let library = Arc::new(self.open().await?);
-        self.read(library).await
-    }
-
-    async fn read(&mut self, library: Arc<Library>) -> gpu_core::Result<Inventory> {
+        let library = match &self.library {
+            Some(library) => Arc::clone(library),
+            None => Arc::new(self.open().await?),
+        };
         let (host_root, asked) = (self.host_root.clone(), Arc::clone(&library));
         let read = spawn_blocking(move || asked.inventory(&host_root)).await;
-        let inventory = read.unwrap_or_else(panicked)?;
+        // The next round looks for the library anew: the driver may be another one then.
+        let inventory = read.unwrap_or_else(panicked).inspect_err(|_| self.close())?;
         self.was_read = true;
         self.watch(&library, &inventory);
         self.library = Some(library);
