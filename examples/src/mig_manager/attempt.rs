@@ -246,7 +246,7 @@ impl Attempt<'_> {
     async fn pause(
         &self,
         node: &NodeMeta,
-        mut lease: Lease,
+        lease: Lease,
         evicted: &BTreeSet<(String, String)>,
     ) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.manager.pause_limit();

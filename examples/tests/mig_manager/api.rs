@@ -12,30 +12,30 @@ use serde_json::{Value, json};
 
 /// What the server knows, and what it was told.
 #[derive(Debug, Default)]
-pub struct State {
-    pub labels: serde_json::Map<String, Value>,
-    pub annotations: serde_json::Map<String, Value>,
-    pub pods: Vec<Value>,
+pub(crate) struct State {
+    pub(crate) labels: serde_json::Map<String, Value>,
+    pub(crate) annotations: serde_json::Map<String, Value>,
+    pub(crate) pods: Vec<Value>,
     /// Pods that stay although their label says that they should go.
-    pub stubborn: bool,
+    pub(crate) stubborn: bool,
     /// Whether a disruption budget forbids evictions.
-    pub budget: bool,
+    pub(crate) budget: bool,
     /// Requests for the node that are answered with an error before it works again.
-    pub failures: u32,
-    pub patches: Vec<Value>,
-    pub events: Vec<Value>,
-    pub evicted: Vec<String>,
+    pub(crate) failures: u32,
+    pub(crate) patches: Vec<Value>,
+    pub(crate) events: Vec<Value>,
+    pub(crate) evicted: Vec<String>,
     version: u64,
 }
 
 #[derive(Clone)]
-pub struct Api {
-    pub port: u16,
+pub(crate) struct Api {
+    pub(crate) port: u16,
     state: Arc<Mutex<State>>,
 }
 
 impl Api {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let api = Self {
             port: listener.local_addr().expect("an address").port(),
@@ -52,12 +52,12 @@ impl Api {
         api
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no thread panicked with it")
     }
 
     /// Changes what the server knows; those who watch are told.
-    pub fn change(&self, change: impl FnOnce(&mut State)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state();
         change(&mut state);
         state.version += 1;

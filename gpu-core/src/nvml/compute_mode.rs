@@ -2,10 +2,7 @@
 
 use nvml_wrapper::enum_wrappers::device::ComputeMode as Wrapped;
 
-use super::{
-    Library, Refusal,
-    control::{CallRefused, refused},
-};
+use super::{CallRefused, Library, Refusal, control::refused};
 use crate::{ComputeMode, GpuUuid};
 
 impl Library {
