@@ -14,7 +14,7 @@ use gpu_kubelet::{
     device_plugin::ContainerAllocateResponse,
     double::{Config, Kubelet},
 };
-use gpu_plugin::{Device, Node, NodeConfig, Resource, ResourceName, Sockets, names::GPU_RESOURCE, serve};
+use gpu_plugin::{Device, GpuResource, Node, NodeConfig, Resource, ResourceName, Sockets, names::GPU_RESOURCE, serve};
 use gpu_sim::NodeSpec;
 use tokio::{
     runtime::Runtime,
@@ -111,7 +111,8 @@ fn plugin_start(criterion: &mut Criterion) {
         bencher.iter_custom(|times| {
             let start = || {
                 let node = Node::discover(&config).expect("the node is read");
-                (Arc::clone(node.resource()), node)
+                let resource = GpuResource::new(node.resources()[0].clone(), node.how().clone());
+                (Arc::new(resource), node)
             };
             (0..times)
                 .map(|_| runtime.block_on(until_listed(&kubelet, start)))

@@ -28,6 +28,7 @@ pub fn stack(programs: &Path) -> Result<Image> {
     for name in [
         "gpu-device-plugin",
         "gpu-feature-discovery",
+        "gpu-mig-manager",
         "nvidia-device-plugin",
         "gpuctl",
         "gpu-toolkit",

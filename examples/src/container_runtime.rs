@@ -9,7 +9,7 @@ use std::{
     ffi::{OsStr, OsString},
     fmt::Write as _,
     fs::{self, File, OpenOptions},
-    io::Write as _,
+    io::{Read as _, Write as _},
     os::unix::{
         fs::{MetadataExt as _, PermissionsExt as _},
         process::CommandExt as _,
@@ -55,7 +55,7 @@ fn run(invocation: &Invocation, arguments: &[OsString]) -> anyhow::Result<Never>
 
 /// Edits a container's configuration if the container asks for devices.
 fn prepare(path: &Path, config: &Config) -> anyhow::Result<()> {
-    let text = fs::read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let text = read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let mut container: Value =
         serde_json::from_slice(&text).with_context(|| format!("`{}` is not JSON", path.display()))?;
     let request = requested(&container, &policy(config)?)?;
@@ -75,7 +75,18 @@ fn prepare(path: &Path, config: &Config) -> anyhow::Result<()> {
         bail!("mode `csv` of the toolkit's configuration is not supported");
     }
     let cache = Cache::read(&config.cdi_spec_dirs);
-    let edits = match cache.edits(&request.devices) {
+    let mut devices = request.devices;
+    for companion in request.companions {
+        if cache.file_of(&companion).is_some() {
+            devices.push(companion);
+        } else {
+            log(
+                config,
+                &format!("this node has no `{companion}`, which the container can use"),
+            );
+        }
+    }
+    let edits = match cache.edits(&devices) {
         Ok(edits) => edits,
         // Images that ask for GPUs run on nodes whose driver is yet to be installed, that which installs it among them.
         Err(_) if !driver_is_loaded() => {
@@ -92,9 +103,21 @@ fn prepare(path: &Path, config: &Config) -> anyhow::Result<()> {
     };
     inject(&mut container, &edits)?;
     replace(path, &serde_json::to_vec(&container)?).with_context(|| format!("cannot write `{}`", path.display()))?;
-    let names: Vec<_> = request.devices.iter().map(ToString::to_string).collect();
+    let names: Vec<_> = devices.iter().map(ToString::to_string).collect();
     log(config, &format!("`{}` gets {}", path.display(), names.join(", ")));
     Ok(())
+}
+
+/// Most bytes of a container's configuration; large pods' have some 100 KiB.
+const LIMIT: u64 = 32 << 20;
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(LIMIT + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > LIMIT {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
 }
 
 fn policy(config: &Config) -> anyhow::Result<RequestPolicy> {

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+#[cfg(feature = "toolkit")]
+use gpu_cdi::{DiscoverConfig, DriverFiles};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 /// A device that the driver has, whether or not there is a node of it.
@@ -15,7 +17,14 @@ pub(crate) struct Node {
     pub(crate) path: String,
     pub(crate) major: u32,
     pub(crate) minor: u32,
+    /// Who may open it.
+    pub(crate) mode: u32,
 }
+
+/// As the driver makes the nodes of GPUs, and those that every program needs.
+const EVERYONE: u32 = 0o666;
+/// As the driver makes the nodes of MIG instances, which are opened to read.
+const READ_ONLY: u32 = 0o444;
 
 /// The nodes that every program needs, the drivers that they belong to, and their minor numbers.
 const CONTROL: [(&str, &str, u32); 4] = [
@@ -34,13 +43,34 @@ pub(crate) fn control(host_root: &Path) -> Vec<Node> {
             path: format!("/dev/{name}"),
             major: *majors.get(driver)?,
             minor,
+            mode: EVERYONE,
         })
     };
     CONTROL.into_iter().filter_map(node).collect()
 }
 
+/// The nodes of the MIG instances that exist.
+#[cfg(feature = "toolkit")]
+pub(crate) fn mig(host_root: &Path) -> Vec<Node> {
+    let devices = fs::read_to_string(host_root.join("proc/devices")).unwrap_or_default();
+    let Some(major) = majors(&devices).get("nvidia-caps").copied() else {
+        return Vec::new();
+    };
+    let mut config = DiscoverConfig::new(host_root);
+    host_root.clone_into(&mut config.sys_root);
+    let minors = DriverFiles::read_capabilities(&config).unwrap_or_default();
+    let node = |minor| Node {
+        path: format!("/dev/nvidia-caps/nvidia-cap{minor}"),
+        major,
+        minor,
+        mode: READ_ONLY,
+    };
+    minors.into_values().map(node).collect()
+}
+
 /// All nodes that the driver may have: control, those of the GPUs by the minor numbers that the driver gives them, and the
 /// capabilities of all MIG devices that there could be.
+#[cfg(feature = "gpuctl")]
 pub(crate) fn all(host_root: &Path) -> Vec<Node> {
     let read = |path: &Path| fs::read_to_string(host_root.join(path)).unwrap_or_default();
     let devices = read("proc/devices".as_ref());
@@ -58,6 +88,7 @@ pub(crate) fn all(host_root: &Path) -> Vec<Node> {
                         path: format!("/dev/nvidia{minor}"),
                         major: *major,
                         minor,
+                        mode: EVERYONE,
                     }),
             );
         }
@@ -69,6 +100,7 @@ pub(crate) fn all(host_root: &Path) -> Vec<Node> {
             path: format!("/dev/nvidia-caps/nvidia-cap{minor}"),
             major: *major,
             minor,
+            mode: READ_ONLY,
         }));
     }
     nodes.sort();
@@ -88,9 +120,12 @@ pub(crate) fn create(node: &Node, dev_root: &Path) -> io::Result<bool> {
         Err(rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
-    let everyone = Mode::from_raw_mode(0o666);
-    mknodat(CWD, &path, FileType::CharacterDevice, everyone, number)?;
-    rustix::fs::chmod(&path, everyone)?; // the umask took its share
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mode = Mode::from_raw_mode(node.mode);
+    mknodat(CWD, &path, FileType::CharacterDevice, mode, number)?;
+    rustix::fs::chmod(&path, mode)?; // the umask took its share
     Ok(true)
 }
 
@@ -112,7 +147,7 @@ fn majors(devices: &str) -> BTreeMap<&str, u32> {
         .collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpuctl"))]
 mod tests {
     use super::*;
 
@@ -163,6 +198,7 @@ mod tests {
             path: "/dev/nvidiactl".to_owned(),
             major: 195,
             minor: 255,
+            mode: EVERYONE,
         };
         assert_eq!(
             create(&node, root.path()).unwrap_err().to_string(),

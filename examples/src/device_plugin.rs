@@ -1,389 +1,231 @@
 //! `gpu-device-plugin`: offers this node's GPUs to the kubelet, in the place of `nvidia-device-plugin`.
 
 use std::{
-    collections::BTreeSet,
     ffi::OsString,
-    path::{Path, PathBuf},
-    process::ExitCode,
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, ExitCode},
     time::Duration,
 };
 
-use anyhow::{Context, ensure};
-use clap::{Command, CommandFactory, Parser, ValueEnum};
-use gpu_plugin::{
-    DeviceIdStrategy, DeviceListStrategy, HealthPolicy, NodeConfig, Sockets,
-    gpu_cdi::HookName,
-    gpu_core::nvml::LibrarySearch,
-    gpu_kubelet::names::KUBELET_SOCKET,
-    names::{DISABLE_HEALTHCHECKS, ENABLE_HEALTHCHECKS},
-};
+use anyhow::Context;
+use gpu_plugin::{NodeConfig, ResourceStatus, Sockets, Status, gpu_core::ownership::Owner};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::Notify,
+    sync::{Notify, watch},
 };
 
+use self::arguments::DevicePlugin;
 use crate::{
-    driver_files::driver_files,
-    logging::Logging,
+    health,
+    metrics::{self, Kind, Metric},
     names::{self, device_plugin as env},
     program,
+    settings::Settings,
     stop::{self, StopSignals},
-    vendor,
 };
 
-/// Offers the GPUs of this node to the kubelet as `nvidia.com/gpu`.
-///
-/// Flags and environment variables are those of nvidia-device-plugin v0.20; a variable that is set and empty counts as not
-/// set. What of it is not supported is refused at the start. SIGHUP has the GPUs read again.
-#[derive(Debug, Parser)]
-#[command(name = "gpu-device-plugin", version)]
-struct DevicePlugin {
-    /// Whether a node that cannot be read, or a CDI file that cannot be written, ends the program; if false, it is waited for
-    #[arg(long, env = env::FAIL_ON_INIT_ERROR, default_value = "true", value_name = "BOOL",
-          value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    fail_on_init_error: bool,
-
-    /// How containers are told their GPUs; several are joined by commas
-    #[arg(
-        long,
-        env = env::DEVICE_LIST_STRATEGY,
-        default_value = "envvar",
-        value_delimiter = ',',
-        value_name = "STRATEGY"
-    )]
-    device_list_strategy: Vec<ListStrategy>,
-
-    /// By which name containers are told their GPUs
-    #[arg(long, env = env::DEVICE_ID_STRATEGY, default_value = "uuid", value_name = "STRATEGY")]
-    device_id_strategy: IdStrategy,
-
-    /// The root of the driver's files on the host
-    #[arg(
-        long,
-        alias = "nvidia-driver-root",
-        env = names::DRIVER_ROOT,
-        default_value = "/",
-        value_name = "PATH"
-    )]
-    driver_root: String,
-
-    /// The root of the device nodes on the host [default: the driver root]
-    #[arg(
-        long,
-        alias = "nvidia-dev-root",
-        env = env::DEV_ROOT,
-        default_value = "",
-        value_name = "PATH",
-        hide_default_value = true
-    )]
-    dev_root: String,
-
-    /// Where the driver root is seen from here, also set by `CONTAINER_DRIVER_ROOT` [default: /driver-root; / if that is not
-    /// there and the driver root is /]
-    #[arg(long, alias = "container-driver-root", env = env::DRIVER_ROOT_CTR_PATH, value_name = "PATH",
-          default_value_t = vendor::env(env::CONTAINER_DRIVER_ROOT), hide_default_value = true)]
-    driver_root_ctr_path: String,
-
-    /// The hook program on the host that CDI files name, also set by `NVIDIA_CTK_PATH`
-    #[arg(long, alias = "nvidia-ctk-path", env = env::CDI_HOOK_PATH, value_name = "PATH",
-          default_value_t = vendor::env_or(env::CTK_PATH, "/usr/bin/nvidia-ctk"))]
-    nvidia_cdi_hook_path: String,
-
-    /// Hooks to leave out of CDI files, joined by commas; `all` for every hook
-    #[arg(long, env = env::CDI_DISABLE_HOOKS, default_value = "", value_name = "NAMES", hide_default_value = true,
-          value_parser = HookName::parse_list)]
-    cdi_disable_hooks: BTreeSet<HookName>,
-
-    /// The kubelet's registration socket; the plugin's own lies beside it
-    #[arg(long, env = env::KUBELET_SOCKET, default_value = KUBELET_SOCKET, value_name = "PATH", value_parser = parse_socket)]
-    kubelet_socket: PathBuf,
-
-    /// Where CDI files are written (an addition of this program)
-    #[arg(long, env = names::CDI_DIR, default_value = "/var/run/cdi", value_name = "PATH")]
-    cdi_dir: PathBuf,
-
-    /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
-    #[arg(long, env = names::NVML_LIBRARY, value_name = "PATH")]
-    nvml_library: Option<PathBuf>,
-
-    /// Where the host's /sys is (an addition of this program)
-    #[arg(long, env = names::HOST_ROOT, default_value = "/", value_name = "PATH")]
-    host_root: PathBuf,
-
-    #[command(flatten)]
-    logging: Logging,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ListStrategy {
-    #[value(name = "envvar")]
-    EnvVar,
-    CdiCri,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum IdStrategy {
-    Uuid,
-    Index,
-}
-
-/// The vendor's settings that this program does not have, and the values with which it can do without.
-const UNSUPPORTED: &[vendor::Unsupported] = &[
-    unsupported("CONFIG_FILE", &["", "/dev/null"]),
-    unsupported("MIG_STRATEGY", &["", "none"]),
-    unsupported("PASS_DEVICE_SPECS", vendor::FALSE),
-    unsupported("GDRCOPY_ENABLED", vendor::FALSE),
-    unsupported("GDS_ENABLED", vendor::FALSE),
-    unsupported("MOFED_ENABLED", vendor::FALSE),
-    unsupported("DEVICE_DISCOVERY_STRATEGY", &["", "auto", "nvml"]),
-    unsupported("IMEX_CHANNEL_IDS", &["", "[]"]),
-    unsupported("IMEX_REQUIRED", vendor::FALSE),
-    // This library is not used in any case.
-    unsupported("CDI_FEATURE_FLAGS", &["", "disable-nvsandboxutils"]),
-    // Of use to sharing alone, which is asked for in a configuration file.
-    unsupported("MPS_ROOT", vendor::Unsupported::ANY),
-    unsupported("SHARED_DEVICES_ALLOCATION_POLICY", &["", "distributed", "packed"]),
-    // Of use to a list strategy alone that is refused.
-    unsupported("CDI_ANNOTATION_PREFIX", vendor::Unsupported::ANY),
-];
+mod arguments;
 
 /// The vendor's plugin takes it for "never register".
-const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET];
+const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE];
 
-fn parse_socket(text: &str) -> Result<PathBuf, &'static str> {
-    match text {
-        "" => Err("a plugin that never registers is not supported"),
-        path => Ok(path.into()),
-    }
-}
-
-const fn unsupported(variable: &'static str, harmless: &'static [&'static str]) -> vendor::Unsupported {
-    vendor::Unsupported { variable, harmless }
-}
+/// How often the configuration file is looked at.
+const CONFIG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs `gpu-device-plugin` with these arguments, the program's name first.
+///
+/// `config-manager` as the first of them runs that program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let plugin: DevicePlugin = program::parse_with(command(), MEANT_EMPTY, arguments);
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    #[cfg(feature = "config-manager")]
+    if arguments.get(1).is_some_and(|argument| argument == "config-manager") {
+        return crate::config_manager::main(arguments.into_iter().skip(1));
+    }
+    let plugin: DevicePlugin = program::parse_with(arguments::command(), MEANT_EMPTY, arguments);
     program::run(|| {
         plugin.logging.start()?;
-        let config = plugin.config()?;
+        let settings = plugin.settings()?;
+        let config = plugin.node_config(&settings.config)?;
         stop::end_in_time()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = runtime.block_on(serve(&config, plugin.kubelet_socket));
+        let result = runtime.block_on(serve(&plugin, settings, config));
         // A driver call that hangs must not keep the process from ending.
         runtime.shutdown_timeout(Duration::from_millis(100));
-        result
+        match result {
+            Err(error) if is_replaced(&error) => Err(start_anew(&error)),
+            result => result,
+        }
     })
 }
 
-fn command() -> Command {
-    vendor::understand(DevicePlugin::command(), UNSUPPORTED)
+fn is_replaced(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(gpu_plugin::Error::DriverReplaced(_)))
 }
 
-async fn serve(config: &NodeConfig, kubelet: PathBuf) -> anyhow::Result<()> {
+/// Becomes a new process of the same number, which loads the new driver's library. Returns only if that is not possible.
+fn start_anew(why: &anyhow::Error) -> anyhow::Error {
+    tracing::warn!("{}: starting anew", program::chain(why));
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let failed = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
+    anyhow::Error::new(failed).context("cannot start anew with the new driver's library")
+}
+
+async fn serve(plugin: &DevicePlugin, settings: Settings, config: NodeConfig) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let reload = Notify::new();
+    let owners = config.owners.clone();
+    let (configs, reload) = (watch::Sender::new(config), Notify::new());
+    let status = watch::Sender::new(Status::default());
+    #[cfg(feature = "node-events")]
+    if let Some(node) = plugin.cluster.node_name.clone() {
+        let kubeconfig = plugin.cluster.kubeconfig.as_deref();
+        crate::events::start(node, kubeconfig, status.subscribe()).await;
+    }
+    if let Some(address) = plugin.listen {
+        health::serve(address, probes(status.subscribe())).await?;
+    }
+    let mut file = ConfigFile::new(settings);
     let stop = async {
-        let reloads = async {
-            while hang_up.recv().await.is_some() {
-                reload.notify_one();
+        loop {
+            tokio::select! {
+                signal = signals.recv() => {
+                    tracing::info!("{signal}: ending");
+                    return;
+                }
+                _ = hang_up.recv() => {
+                    file.read(plugin, &configs);
+                    reload.notify_one();
+                }
+                () = tokio::time::sleep(CONFIG_INTERVAL) => {
+                    if file.changed(plugin) {
+                        file.read(plugin, &configs);
+                    }
+                }
             }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            signal = signals.recv() => tracing::info!("{signal}: ending"),
-            () = reloads => {}
         }
     };
-    Ok(gpu_plugin::run(config, &Sockets { kubelet }, &reload, stop).await?)
+    let sockets = Sockets {
+        kubelet: plugin.kubelet_socket.clone(),
+    };
+    gpu_plugin::run(configs.subscribe(), &sockets, &reload, &status, stop).await?;
+    if let Some(owners) = owners.filter(|_| plugin.release_on_exit) {
+        owners
+            .release_all(Owner::DevicePlugin)
+            .context("cannot give up the GPUs")?;
+    }
+    Ok(())
 }
 
-impl DevicePlugin {
-    fn config(&self) -> anyhow::Result<NodeConfig> {
-        let root_here = self.driver_root_here(Path::new("/driver-root"))?;
+/// `/healthz` is well as long as the program runs; `/readyz` once the kubelet has all that there is to offer.
+fn probes(status: watch::Receiver<Status>) -> impl Fn(&str) -> Option<health::Answer> {
+    move |path| match path {
+        "/healthz" => Some(Ok("ok".to_owned())),
+        "/readyz" => Some(status.borrow().ready().map(|()| "ok".to_owned())),
+        health::METRICS => Some(Ok(metrics::text(metrics_of(&status.borrow())))),
+        _ => None,
+    }
+}
 
-        let (health, unknown) =
-            HealthPolicy::new(&vendor::env(DISABLE_HEALTHCHECKS), &vendor::env(ENABLE_HEALTHCHECKS));
-        for word in unknown {
-            tracing::warn!("`{word}` in {DISABLE_HEALTHCHECKS} or {ENABLE_HEALTHCHECKS} is no Xid and has no effect");
-        }
-        let host_dev_root = if self.dev_root.is_empty() {
-            &self.driver_root
-        } else {
-            &self.dev_root
+fn metrics_of(status: &Status) -> Vec<Metric> {
+    let resources = &status.resources;
+    let health = |resource: &ResourceStatus| {
+        let count = |health: &str, count: usize| {
+            let labels = vec![("resource", resource.name.to_string()), ("health", health.to_owned())];
+            (labels, count as u64)
         };
-        Ok(NodeConfig {
-            library: LibrarySearch {
-                library: self.nvml_library.clone(),
-                driver_root: Some(root_here.clone()),
-            },
-            host_root: self.host_root.clone(),
-            lists: self
-                .device_list_strategy
-                .iter()
-                .map(|strategy| (*strategy).into())
-                .collect(),
-            ids: self.device_id_strategy.into(),
-            health,
-            fail_on_init_error: self.fail_on_init_error,
-            cdi_dir: self.cdi_dir.clone(),
-            driver_files: driver_files(&root_here, &self.host_root),
-            host_driver_root: Some(self.driver_root.clone()),
-            host_dev_root: Some(host_dev_root.clone()),
-            hook_path: self.nvidia_cdi_hook_path.clone(),
-            disabled_hooks: self.cdi_disable_hooks.clone(),
-            ..NodeConfig::default()
-        })
-    }
+        let unhealthy = resource.devices.saturating_sub(resource.healthy);
+        [count("healthy", resource.healthy), count("unhealthy", unhealthy)]
+    };
+    let registered = |resource: &ResourceStatus| {
+        let labels = vec![("resource", resource.name.to_string())];
+        (labels, u64::from(resource.registered))
+    };
+    vec![
+        Metric {
+            name: names::metrics::PLUGIN_DEVICES,
+            help: "Devices that the kubelet is told, replicas counted",
+            kind: Kind::Gauge,
+            samples: resources.iter().flat_map(health).collect(),
+        },
+        Metric {
+            name: names::metrics::PLUGIN_REGISTERED,
+            help: "Whether the kubelet has registered a resource and listens",
+            kind: Kind::Gauge,
+            samples: resources.iter().map(registered).collect(),
+        },
+        Metric {
+            name: names::metrics::PLUGIN_PROBLEMS,
+            help: "How many things are amiss on the node; the log names them",
+            kind: Kind::Gauge,
+            samples: vec![(Vec::new(), status.problems.len() as u64)],
+        },
+    ]
+}
 
-    /// `usual` is where manifests mount the driver root. A driver in another root than `/` that is not mounted must not be
-    /// mistaken for one in `/`.
-    fn driver_root_here(&self, usual: &Path) -> anyhow::Result<PathBuf> {
-        let here = match self.driver_root_ctr_path.as_str() {
-            "" => usual,
-            path => Path::new(path),
+/// The configuration file as it is in force, and as it was refused.
+struct ConfigFile {
+    in_force: Settings,
+    /// The text that was refused, so that it is refused once.
+    refused: Option<String>,
+}
+
+impl ConfigFile {
+    fn new(settings: Settings) -> Self {
+        let file = Self {
+            in_force: settings,
+            refused: None,
         };
-        if here == usual && !here.is_dir() && self.driver_root == "/" {
-            return Ok(PathBuf::from("/"));
+        file.say();
+        file
+    }
+
+    fn say(&self) {
+        for warning in &self.in_force.warnings {
+            tracing::warn!("{warning}");
         }
-        ensure!(
-            here.is_dir(),
-            "the driver root `{}` of the host is not seen here: there is no folder `{}`; mount it there, or set {} to where it is",
-            self.driver_root,
-            here.display(),
-            env::DRIVER_ROOT_CTR_PATH,
-        );
-        Ok(here.to_owned())
+        tracing::debug!("running with {:?}", self.in_force.config);
+    }
+
+    /// Whether the file says something else than what is in force, and than what was refused.
+    fn changed(&self, plugin: &DevicePlugin) -> bool {
+        let Ok(text) = plugin.config_text() else {
+            return false; // a ConfigMap that is being replaced
+        };
+        text != self.in_force.text && text != self.refused
+    }
+
+    /// Takes the file over, or keeps what is in force and says why.
+    fn read(&mut self, plugin: &DevicePlugin, configs: &watch::Sender<NodeConfig>) {
+        let read = || {
+            let settings = plugin.settings()?;
+            let config = plugin.node_config(&settings.config)?;
+            anyhow::Ok((settings, config))
+        };
+        match read() {
+            Ok((settings, config)) => {
+                self.in_force = settings;
+                self.refused = None;
+                self.say();
+                configs.send_if_modified(|known| {
+                    let changed = *known != config;
+                    *known = config;
+                    changed
+                });
+            }
+            Err(error) => {
+                tracing::error!("the configuration in force stays: {}", program::chain(&error));
+                self.refused = plugin.config_text().ok().flatten();
+            }
+        }
     }
 }
 
-impl From<ListStrategy> for DeviceListStrategy {
-    fn from(strategy: ListStrategy) -> Self {
-        match strategy {
-            ListStrategy::EnvVar => Self::EnvVar,
-            ListStrategy::CdiCri => Self::CdiCri,
-        }
-    }
-}
-
-impl From<IdStrategy> for DeviceIdStrategy {
-    fn from(strategy: IdStrategy) -> Self {
-        match strategy {
-            IdStrategy::Uuid => Self::Uuid,
-            IdStrategy::Index => Self::Index,
-        }
-    }
+/// Where the kubelet has its files, if the socket is in the usual folder of them.
+fn kubelet_folder(socket: &std::path::Path) -> Option<PathBuf> {
+    socket.parent()?.parent().map(PathBuf::from)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(arguments: &[&str]) -> Result<DevicePlugin, clap::Error> {
-        let matches = command().try_get_matches_from(["gpu-device-plugin"].iter().chain(arguments))?;
-        clap::FromArgMatches::from_arg_matches(&matches)
-    }
-
-    #[test]
-    fn the_arguments_are_well_formed() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn the_vendors_flags_are_understood() {
-        #[track_caller]
-        fn check(arguments: &[&str], expected: impl Fn(&NodeConfig) -> bool) {
-            let arguments = [arguments, &["--driver-root-ctr-path=/"]].concat();
-            let config = parse(&arguments).unwrap().config().unwrap();
-            assert!(expected(&config), "{config:#?}");
-        }
-        check(&["--device-list-strategy=envvar,cdi-cri"], |config| {
-            config.lists == [DeviceListStrategy::EnvVar, DeviceListStrategy::CdiCri]
-        });
-        check(&["--fail-on-init-error=0"], |config| !config.fail_on_init_error);
-        check(&["--fail-on-init-error"], |config| config.fail_on_init_error);
-        check(&["--nvidia-driver-root=/run/nvidia/driver"], |config| {
-            config.host_driver_root.as_deref() == Some("/run/nvidia/driver")
-                && config.host_dev_root.as_deref() == Some("/run/nvidia/driver")
-        });
-        check(&["--driver-root=/run/nvidia/driver", "--dev-root=/"], |config| {
-            config.host_dev_root.as_deref() == Some("/")
-        });
-        check(&["--nvidia-ctk-path=/opt/hook"], |config| {
-            config.hook_path == "/opt/hook"
-        });
-        check(&["--cdi-disable-hooks=chmod,update-ldcache"], |config| {
-            config.disabled_hooks == [HookName::UpdateLdcache, HookName::Chmod].into()
-        });
-        check(&["--cdi-disable-hooks=all"], |config| config.disabled_hooks.len() == 6);
-        check(&[], |config| config.disabled_hooks.is_empty());
-    }
-
-    #[test]
-    fn what_asks_for_nothing_is_understood_and_what_is_not_supported_is_bad_usage() {
-        for (harmless, harmful) in [
-            ("--mig-strategy=none", "--mig-strategy=mixed"),
-            ("--config-file=", "--config-file=/config.yaml"),
-            ("--pass-device-specs=false", "--pass-device-specs"),
-            ("--gds-enabled=0", "--gds-enabled=true"),
-            ("--gdrcopy-enabled=F", "--gdrcopy-enabled=maybe"),
-            ("--mofed-enabled=false", "--mofed-enabled=1"),
-            ("--device-discovery-strategy=auto", "--device-discovery-strategy=tegra"),
-            ("--imex-channel-ids=", "--imex-channel-ids=0"),
-            ("--imex-required=false", "--imex-required"),
-            (
-                "--shared-devices-allocation-policy=packed",
-                "--shared-devices-allocation-policy=best",
-            ),
-            ("--mps-root=/run/nvidia/mps", "--device-list-strategy=volume-mounts"),
-            (
-                "--cdi-annotation-prefix=cdi.k8s.io/",
-                "--device-list-strategy=cdi-annotations",
-            ),
-            (
-                "--cdi-feature-flags=",
-                "--cdi-feature-flags=enable-coherent-annotations",
-            ),
-            ("--device-id-strategy=uuid", "--device-id-strategy=name"),
-            ("--cdi-disable-hooks=", "--cdi-disable-hooks=unheard-of"),
-            ("--kubelet-socket=/a/b", "--kubelet-socket="),
-        ] {
-            parse(&[harmless]).unwrap();
-            let error = parse(&[harmful]).unwrap_err();
-            assert_eq!(error.exit_code(), 2, "{harmful}");
-        }
-    }
-
-    #[test]
-    fn the_root_is_taken_for_the_driver_root_only_where_it_is() {
-        #[track_caller]
-        fn check(arguments: &[&str], usual: &Path, expected: Result<&Path, &str>) {
-            let here = parse(arguments).unwrap().driver_root_here(usual);
-            match (here, expected) {
-                (Ok(here), Ok(expected)) => assert_eq!(here, expected),
-                (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
-                (here, expected) => panic!("{here:?}, and expected is {expected:?}"),
-            }
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let (there, absent) = (dir.path(), dir.path().join("absent"));
-        let (root, named) = (Path::new("/"), absent.to_str().unwrap());
-        check(&[], there, Ok(there));
-        check(&[], &absent, Ok(root));
-        check(&["--driver-root=/run/nvidia/driver"], there, Ok(there));
-        check(
-            &["--driver-root=/run/nvidia/driver"],
-            &absent,
-            Err("`/run/nvidia/driver`"),
-        );
-        check(&["--driver-root=/run/nvidia/driver"], &absent, Err(named));
-        check(&["--driver-root-ctr-path", named], &absent, Ok(root)); // as manifests have it for a driver in `/`
-        check(&["--driver-root-ctr-path", named], there, Err(named));
-        check(
-            &["--driver-root-ctr-path=/", "--driver-root=/run/nvidia/driver"],
-            &absent,
-            Ok(root),
-        );
-    }
-}
+mod tests;

@@ -2,13 +2,12 @@
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
-use self::{arguments::FeatureDiscovery, settings::Settings};
+use self::arguments::FeatureDiscovery;
 use crate::program;
 
 mod arguments;
 mod daemon;
 mod hardware;
-mod health;
 mod labeller;
 mod settings;
 mod target;
@@ -18,7 +17,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: FeatureDiscovery = program::parse(arguments);
     program::run(|| {
         arguments.logging.start()?;
-        let settings = Settings::read(&arguments)?;
+        let settings = arguments.settings()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let result = if settings.config.gfd.oneshot {
             runtime.block_on(daemon::run_once(&arguments, settings))

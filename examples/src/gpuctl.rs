@@ -8,7 +8,9 @@ use crate::program;
 
 mod cdi;
 mod inventory;
+mod kernel_modules;
 mod labels;
+mod mig;
 mod output;
 mod runtime;
 mod system;
@@ -33,6 +35,8 @@ enum Command {
     /// Describes GPUs for containers (CDI), and looks at such descriptions
     #[command(subcommand)]
     Cdi(cdi::Cdi),
+    /// Divides GPUs into MIG instances by a file of configurations, with least disruption
+    Mig(mig::Mig),
     /// Makes containerd, CRI-O or Docker offer the NVIDIA runtime; edits files and restarts nothing
     #[command(subcommand)]
     Runtime(runtime::Runtime),
@@ -54,6 +58,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Inventory(command) => program::run(|| command.run()),
         Command::Labels(command) => program::run(|| command.run()),
         Command::Cdi(command) => program::run(|| command.run()),
+        Command::Mig(command) => program::run(|| command.run()),
         Command::Runtime(command) => program::run(|| command.run()),
         Command::System(command) => program::run(|| command.run()),
         Command::Hook { arguments } => {

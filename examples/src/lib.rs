@@ -6,16 +6,28 @@
 #![forbid(unsafe_code)]
 
 #[cfg(any(
+    feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
+    feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod program;
 
-#[cfg(any(feature = "feature-discovery", feature = "gpuctl"))]
+#[cfg(any(feature = "config-manager", feature = "feature-discovery", feature = "node-events"))]
+mod cluster;
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "gpuctl",
+    feature = "mps-daemon"
+))]
 mod config_file;
+#[cfg(feature = "config-manager")]
+pub mod config_manager;
 #[cfg(feature = "container-runtime")]
 pub mod container_runtime;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
@@ -25,40 +37,61 @@ pub mod device_plugin;
 #[cfg(any(
     feature = "device-plugin",
     feature = "gpuctl",
+    feature = "mig-manager",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod driver_files;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
 mod engine;
+#[cfg(feature = "node-events")]
+mod events;
 #[cfg(feature = "feature-discovery")]
 pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]
 pub mod gpuctl;
-#[cfg(feature = "gpuctl")]
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
 mod hardware;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+mod health;
 #[cfg(any(
+    feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
+    feature = "mig-manager",
+    feature = "mps-daemon",
     feature = "quickstart",
     feature = "toolkit"
 ))]
 mod logging;
+#[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
+mod mig_apply;
+#[cfg(feature = "mig-manager")]
+pub mod mig_manager;
+#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
+mod metrics;
+#[cfg(feature = "mps-daemon")]
+pub mod mps_daemon;
 pub mod names;
 #[cfg(feature = "quickstart")]
 pub mod quickstart;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;
 #[cfg(any(feature = "container-runtime", feature = "gpuctl", feature = "toolkit"))]
 mod toolkit_config;
 #[cfg(any(
+    feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
+    feature = "mig-manager",
+    feature = "mps-daemon",
     feature = "toolkit"
 ))]
 mod vendor;

@@ -47,7 +47,13 @@ impl Logging {
     }
 }
 
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "toolkit"))]
+#[cfg(any(
+    feature = "config-manager",
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "mps-daemon",
+    feature = "toolkit"
+))]
 impl Logging {
     /// The same for a daemon: from `info` on.
     pub(crate) fn start(&self) -> anyhow::Result<()> {

@@ -12,40 +12,50 @@ pub const LOG_FORMAT: &str = "GPU_LOG_FORMAT";
 /// The folder that CDI files are written to.
 pub const CDI_DIR: &str = "GPU_CDI_DIR";
 
+/// Where probes and metrics are answered.
+pub const LISTEN: &str = "GPU_LISTEN";
+
+/// Whether unknown keys of the configuration file are passed over.
+pub const LENIENT_CONFIG: &str = "GPU_LENIENT_CONFIG";
+
+/// Whether the configuration file may name resources.
+pub const RESOURCE_NAMING: &str = "GPU_RESOURCE_NAMING";
+
+/// The configuration file; a variable of the vendor's programs.
+pub const CONFIG_FILE: &str = "CONFIG_FILE";
+
 /// The root of the driver's files on the host; the vendor's programs read it too, as all that follow.
 pub const DRIVER_ROOT: &str = "NVIDIA_DRIVER_ROOT";
 
-/// What `nvidia-device-plugin` v0.20 reads.
+/// What the device plugin reads besides the settings of the vendor's configuration file, whose variables are in
+/// `gpu_sharing::config`. All but the first three are additions of ours.
 pub mod device_plugin {
-    /// Whether a node that cannot be read ends the program.
-    pub const FAIL_ON_INIT_ERROR: &str = "FAIL_ON_INIT_ERROR";
-    /// How containers are told their GPUs.
-    pub const DEVICE_LIST_STRATEGY: &str = "DEVICE_LIST_STRATEGY";
-    /// By which name they are told.
-    pub const DEVICE_ID_STRATEGY: &str = "DEVICE_ID_STRATEGY";
-    /// The root of the device nodes on the host.
-    pub const DEV_ROOT: &str = "NVIDIA_DEV_ROOT";
-    /// Where the driver root is seen from the plugin.
-    pub const DRIVER_ROOT_CTR_PATH: &str = "DRIVER_ROOT_CTR_PATH";
-    /// The same, after [`DRIVER_ROOT_CTR_PATH`].
-    pub const CONTAINER_DRIVER_ROOT: &str = "CONTAINER_DRIVER_ROOT";
-    /// The hook program that CDI files name.
-    pub const CDI_HOOK_PATH: &str = "NVIDIA_CDI_HOOK_PATH";
-    /// The same, after [`CDI_HOOK_PATH`].
-    pub const CTK_PATH: &str = "NVIDIA_CTK_PATH";
-    /// Hooks to leave out of CDI files.
-    pub const CDI_DISABLE_HOOKS: &str = "CDI_DISABLE_HOOKS";
     /// The kubelet's registration socket.
     pub const KUBELET_SOCKET: &str = "KUBELET_SOCKET";
+    /// Hooks to leave out of CDI files.
+    pub const CDI_DISABLE_HOOKS: &str = "CDI_DISABLE_HOOKS";
+    /// What CDI files have or have not.
+    pub const CDI_FEATURE_FLAGS: &str = "CDI_FEATURE_FLAGS";
+    /// The GPUs that are offered; all others are not.
+    pub const INCLUDE_GPUS: &str = "GPU_INCLUDE_GPUS";
+    /// The GPUs that are not offered.
+    pub const EXCLUDE_GPUS: &str = "GPU_EXCLUDE_GPUS";
+    /// What Xids say of their GPU.
+    pub const XID_CLASSES: &str = "GPU_XID_CLASSES";
+    /// How long a GPU must have been sound to be healthy again.
+    pub const HEALTH_QUIET_PERIOD: &str = "GPU_HEALTH_QUIET_PERIOD";
+    /// The file by which the programs of a node agree who offers which GPU.
+    pub const OWNERS_FILE: &str = "GPU_OWNERS_FILE";
+    /// Whether GPUs are given up at the end.
+    pub const RELEASE_ON_EXIT: &str = "GPU_RELEASE_ON_EXIT";
 }
 
 /// What `gpu-feature-discovery`, and `gpuctl labels` of it, read beyond the settings of the configuration file, whose
 /// variables are `gpu_sharing::config`'s.
 pub mod feature_discovery {
-    /// The configuration file; a variable of the vendor's program, as all before [`NODE_LABELS`].
+    /// The configuration file, before [`CONFIG_FILE`](super::CONFIG_FILE); a variable of the vendor's program, as all before
+    /// [`NODE_LABELS`].
     pub const GFD_CONFIG_FILE: &str = "GFD_CONFIG_FILE";
-    /// The same, after [`GFD_CONFIG_FILE`].
-    pub const CONFIG_FILE: &str = "CONFIG_FILE";
     /// How MIG devices are labelled.
     pub const MIG_STRATEGY: &str = "MIG_STRATEGY";
     /// The file that says where the API server is.
@@ -70,10 +80,28 @@ pub mod feature_discovery {
     pub const NODE_FEATURE_OWNER: &str = "GPU_NODE_FEATURE_OWNER";
     /// Whether labels are taken back at the end.
     pub const REMOVE_ON_EXIT: &str = "GPU_REMOVE_ON_EXIT";
-    /// Whether unknown keys of the configuration file are passed over.
-    pub const LENIENT_CONFIG: &str = "GPU_LENIENT_CONFIG";
-    /// Whether the configuration file may name resources.
-    pub const RESOURCE_NAMING: &str = "GPU_RESOURCE_NAMING";
-    /// Where `/healthz` is answered.
-    pub const LISTEN: &str = "GPU_LISTEN";
+}
+
+/// What `gpu-mps-daemon` reads besides the vendor's settings; all of it additions of ours.
+pub mod mps_daemon {
+    /// Where daemons, device plugin and clients meet; the device plugin reads it too.
+    pub const ROOT: &str = "GPU_MPS_DIR";
+    /// What the compute mode of shared GPUs is to be.
+    pub const COMPUTE_MODE: &str = "GPU_MPS_COMPUTE_MODE";
+    /// The control program of MPS.
+    pub const CONTROL: &str = "GPU_MPS_CONTROL";
+}
+
+/// Metrics, for Prometheus.
+pub mod metrics {
+    /// Whether the MPS daemon of a `resource` serves, 1 or 0.
+    pub const MPS_SERVES: &str = "gpu_mps_daemon_serves";
+    /// How often the MPS daemon of a `resource` failed and was started again.
+    pub const MPS_FAILURES: &str = "gpu_mps_daemon_failures";
+    /// Devices that the kubelet is told, replicas counted, by `resource` and `health`.
+    pub const PLUGIN_DEVICES: &str = "gpu_device_plugin_devices";
+    /// Whether the kubelet has registered a `resource` and listens, 1 or 0.
+    pub const PLUGIN_REGISTERED: &str = "gpu_device_plugin_registered";
+    /// How many things are amiss on the node; the log names them.
+    pub const PLUGIN_PROBLEMS: &str = "gpu_device_plugin_problems";
 }

@@ -58,13 +58,13 @@ pub(crate) fn run(program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
 /// Settings that cannot be meant and that clap lets pass: they come of a file, or only do not go together.
 #[derive(Debug)]
 #[cfg_attr(
-    not(feature = "feature-discovery"),
+    not(any(feature = "device-plugin", feature = "feature-discovery")),
     expect(dead_code, reason = "the other programs leave it to clap")
 )]
 pub(crate) struct BadUsage(String);
 
 impl BadUsage {
-    #[cfg(feature = "feature-discovery")]
+    #[cfg(any(feature = "device-plugin", feature = "feature-discovery"))]
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self(message.to_string())
     }

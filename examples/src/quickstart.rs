@@ -10,21 +10,21 @@ use std::{
     fs,
     path::Path,
     process::ExitCode,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
 use clap::Parser;
 use gpu_plugin::{
-    DeviceListStrategy, Node, NodeConfig, Resource, Sockets,
+    Node, NodeConfig, ResourceSet, Sockets,
     gpu_cdi::{ContainerEdits, DeviceRule, Format, Mount, Spec},
     gpu_kubelet::double::{Config, Kubelet},
+    gpu_sharing::config::{Config as Settings, DeviceListStrategy},
     names::{CDI_FILE, GPU_RESOURCE},
-    serve,
+    run,
 };
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{
     driver_files::driver_files,
@@ -90,7 +90,8 @@ async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
         print(format_args!("! {remark}\n"))?;
     }
     ensure!(!node.is_empty(), "this node has no GPU to offer");
-    let count = node.resource().devices().borrow().len();
+    let count = node.resources().iter().map(ResourceSet::len).sum();
+    drop(node);
 
     heading(3, "What a container needs of it (gpu-cdi)")?;
     let path = dir.path().join("cdi").join(CDI_FILE);
@@ -103,14 +104,19 @@ async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
         kubelet: kubelet.registration_socket(),
     };
     let (stop, stopped) = oneshot::channel::<()>();
-    let plugin = tokio::spawn({
-        let resource = Arc::clone(node.resource());
-        async move {
-            serve(resource, &sockets, async {
-                let _ = stopped.await;
-            })
-            .await
-        }
+    let config = watch::Sender::new(stage.config(dir.path()));
+    let plugin = tokio::spawn(async move {
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        run(
+            config.subscribe(),
+            &sockets,
+            &Notify::new(),
+            &watch::Sender::default(),
+            stopped,
+        )
+        .await
     });
     kubelet.wait_for_allocatable(GPU_RESOURCE, count, SOON).await?;
     print(format_args!("Allocatable {GPU_RESOURCE}: {count}\n"))?;
@@ -180,17 +186,19 @@ impl Stage {
     fn config(&self, dir: &Path) -> NodeConfig {
         let root = &self.hardware.driver_root;
         let mut driver_files = driver_files(root, &self.hardware.host_root);
-        let mut host_driver_root = root.to_string_lossy().into_owned();
+        let mut settings = Settings::default();
+        settings.plugin.device_list_strategy = vec![DeviceListStrategy::CdiCri];
         if self.simulated.is_some() {
             driver_files.device_rule = DeviceRule::AnyFile; // only root can make real device nodes
-            "/".clone_into(&mut host_driver_root);
+        } else {
+            settings.nvidia_driver_root = root.to_string_lossy().into_owned();
+            settings.nvidia_dev_root.clone_from(&settings.nvidia_driver_root);
         }
         NodeConfig {
+            config: settings,
             library: self.hardware.library_search(),
             host_root: self.hardware.host_root.clone(),
-            lists: vec![DeviceListStrategy::CdiCri],
             cdi_dir: dir.join("cdi"),
-            host_driver_root: Some(host_driver_root),
             driver_files,
             ..NodeConfig::default()
         }

@@ -12,16 +12,25 @@ type Program = fn(Vec<OsString>) -> ExitCode;
 const PROGRAMS: &[(&str, Program)] = &[
     ("gpu-cdi-hook", |arguments| gpu_cdi::hook::main(arguments)),
     ("gpu-device-plugin", |arguments| crate::device_plugin::main(arguments)),
-    ("gpu-toolkit", |arguments| crate::toolkit::main(arguments)),
     ("gpu-feature-discovery", |arguments| {
         crate::feature_discovery::main(arguments)
     }),
+    ("gpu-mig-manager", |arguments| crate::mig_manager::main(arguments)),
+    ("gpu-mps-daemon", |arguments| crate::mps_daemon::main(arguments)),
+    ("gpu-toolkit", |arguments| crate::toolkit::main(arguments)),
     ("gpuctl", |arguments| crate::gpuctl::main(arguments)),
+    ("config-manager", |arguments| crate::config_manager::main(arguments)),
+    ("mps-control-daemon", |arguments| crate::mps_daemon::main(arguments)),
     ("nvidia-cdi-hook", |arguments| gpu_cdi::hook::main(arguments)),
     ("nvidia-ctk", |arguments| crate::gpuctl::main(arguments)),
     ("nvidia-ctk-installer", |arguments| crate::toolkit::main(arguments)),
     ("nvidia-device-plugin", |arguments| {
         crate::device_plugin::main(arguments)
+    }),
+    ("nvidia-mig-manager", |arguments| crate::mig_manager::main(arguments)),
+    ("nvidia-mig-parted", |mut arguments| {
+        arguments.insert(arguments.len().min(1), "mig".into());
+        crate::gpuctl::main(arguments)
     }),
 ];
 

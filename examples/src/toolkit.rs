@@ -2,6 +2,10 @@
 //!
 //! It installs the container runtime and the hooks, describes the GPUs for CDI and again when they change, makes the engine
 //! offer the runtime, and takes that back when it ends. What is installed stays: containers refer to it.
+//!
+//! The driver's library is loaded by a child of this program, which describes the node and ends: the memory that it takes is
+//! given back with it, a driver that hangs or breaks keeps the engine's set-up from nothing, and one that is replaced is not
+//! held open.
 
 use std::{
     ffi::OsString,
@@ -28,6 +32,7 @@ use crate::{
 };
 
 mod arguments;
+mod child;
 mod host;
 mod install;
 mod specs;
@@ -50,6 +55,10 @@ struct Toolkit {
 
     #[command(flatten)]
     logging: Logging,
+
+    /// Describes the node once and ends: what this program has a child of its own do
+    #[arg(long, hide = true)]
+    describe: bool,
 }
 
 /// Runs `gpu-toolkit` with these arguments, the program's name first.
@@ -59,6 +68,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     program::run(|| {
         toolkit.logging.start()?;
         let arguments = &toolkit.arguments;
+        arguments.check();
+        if toolkit.describe {
+            return specs::describe(arguments);
+        }
         if arguments.dry_run {
             return dry_run(arguments);
         }
@@ -76,10 +89,14 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let target = arguments.target()?;
     install::install(arguments, &target)?;
     if arguments.creates_control_nodes() {
-        create_control_nodes(arguments);
+        create_nodes(arguments, &device_nodes::control(&arguments.host_root));
     }
     let mut specs = Specs::new(arguments);
-    specs.update()?;
+    tokio::select! {
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+        described = specs.update() => described?,
+    }
     let configured = !arguments.no_runtime_config;
     if configured {
         configure(arguments, &target)?;
@@ -92,12 +109,10 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            () = tokio::time::sleep(LOOK_AGAIN) => {
-                // A node whose driver is being replaced is described when that is done.
-                if let Err(error) = specs.update() {
-                    tracing::warn!("{error:#}");
-                }
-            }
+            // A node whose driver is being replaced is described when that is done.
+            looked = look_again(&mut specs) => if let Err(error) = looked {
+                tracing::warn!("{error:#}");
+            },
         }
     }
     if configured {
@@ -109,11 +124,16 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn look_again(specs: &mut Specs<'_>) -> anyhow::Result<()> {
+    tokio::time::sleep(LOOK_AGAIN).await;
+    specs.update().await
+}
+
 /// The driver makes these only when a program of its own is run. What cannot be made is logged: that program may do better.
-fn create_control_nodes(arguments: &Arguments) {
+fn create_nodes(arguments: &Arguments, nodes: &[device_nodes::Node]) {
     let dev_root = arguments.dev_root_here();
-    for node in device_nodes::control(&arguments.host_root) {
-        match device_nodes::create(&node, &dev_root) {
+    for node in nodes {
+        match device_nodes::create(node, &dev_root) {
             Ok(true) => tracing::info!("made `{}`", node.path),
             Ok(false) => {}
             Err(error) => tracing::warn!("cannot make `{}`: {error}", node.path),

@@ -2,10 +2,10 @@
 
 use std::env;
 
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+#[cfg(feature = "toolkit")]
 pub(crate) use self::unsupported::{Unsupported, understand};
 
-#[cfg(any(feature = "device-plugin", feature = "toolkit"))]
+#[cfg(feature = "toolkit")]
 mod unsupported;
 
 /// The words for false of Go's `strconv.ParseBool`, and nothing at all.
@@ -27,10 +27,14 @@ pub(crate) fn env(name: &str) -> String {
     env_or(name, "")
 }
 
-/// An environment variable, or this if it is empty or not set.
+/// An environment variable, or this if it is empty or not set. One that is not UTF-8 ends the program with bad usage.
 pub(crate) fn env_or(name: &str, default: &str) -> String {
     match env::var(name) {
         Ok(value) if !value.is_empty() => value,
-        _ => default.to_owned(),
+        Ok(_) | Err(env::VarError::NotPresent) => default.to_owned(),
+        Err(env::VarError::NotUnicode(value)) => {
+            let message = format!("the variable `{name}` is not UTF-8: {}\n", value.display());
+            clap::Error::raw(clap::error::ErrorKind::InvalidUtf8, message).exit()
+        }
     }
 }

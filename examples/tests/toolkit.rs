@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gpu_sim::{Node, NodeSpec};
+
 const MAIN: &str = "# mine\nversion = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\noptions = { BinaryName = '/opt/runc', SystemdCgroup = true }\n";
 
 struct Host {
@@ -171,4 +173,57 @@ fn programs_that_are_missing_are_named() {
         "{text}"
     );
     assert!(!host.path("nvidia").exists(), "nothing is installed by halves");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn gpus_are_described_again_when_they_are_divided_and_only_then() {
+    let host = Host::new();
+    let node = Node::create(&NodeSpec::new("h100").gpus(2), host.path("node")).expect("a node");
+    let file = host.path("cdi/nvidia.yaml");
+    let devices = || -> Vec<String> {
+        let spec = gpu_cdi::Spec::read(&file);
+        let spec = spec.map(|spec| spec.devices).unwrap_or_default();
+        spec.iter().map(|device| device.name.to_string()).collect()
+    };
+    let has = |name: &str| devices().iter().any(|device| device == name);
+    let child = host
+        .toolkit()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOST_ROOT_MOUNT", node.root())
+        .env("NO_RUNTIME_CONFIG", "true")
+        .env("CREATE_DEVICE_NODES", "control")
+        .env("CDI_ENABLED", "true")
+        .env("CDI_OUTPUT_DIR", host.path("cdi"))
+        .env("NVIDIA_DRIVER_ROOT", "/")
+        .env("DRIVER_ROOT_CTR_PATH", node.root())
+        .env("GPU_NVML_LIBRARY", node.library())
+        .stderr(Stdio::null())
+        .spawn();
+    let daemon = Daemon(child.expect("the program runs"));
+    wait_for("the GPUs are described", || has("0") && has("1"));
+    let hooks = gpu_cdi::Spec::read(&file).expect("a spec").container_edits.hooks;
+    assert_eq!((hooks.len(), hooks[0].args[1].as_str()), (1, "several"));
+    assert!(host.path("cdi/management.nvidia.com-gpu.yaml").exists());
+    let inode = || fs::metadata(&file).expect("a file").ino();
+
+    let first = inode();
+    sleep(Duration::from_secs(7)); // it has looked again by then
+    assert_eq!(inode(), first, "nothing has changed");
+
+    node.set_mig_mode(0, true).expect("MIG mode");
+    node.create_mig(0, "1g.10gb", None).expect("a MIG device");
+    wait_for("the MIG device is described", || has("0:0"));
+    assert!(!has("0") && has("1"), "{:?}", devices());
+
+    // What the child that reads the driver takes is not this process's.
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).expect("its status");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))
+        .expect("a line");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kib < 4096, "{kib} KiB of its own");
+    let maps = fs::read_to_string(format!("/proc/{}/maps", daemon.0.id())).expect("its memory");
+    assert!(!maps.contains("libnvidia-ml"), "the driver's library stays loaded");
 }

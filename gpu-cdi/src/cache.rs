@@ -5,6 +5,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -144,6 +145,66 @@ impl Cache {
             Err(Error::Unresolvable { devices: unknown })
         }
     }
+}
+
+/// A [`Cache`] that can be asked whether it still says what is on disk.
+#[derive(Debug)]
+pub struct LiveCache {
+    dirs: Vec<PathBuf>,
+    seen: Vec<Seen>,
+    cache: Cache,
+}
+
+/// What tells that a file is another one, or has been written to.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    path: PathBuf,
+    inode: (u64, u64),
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl LiveCache {
+    /// Reads the specs of `dirs`, the least important first. A folder may come later.
+    pub fn new<P: Into<PathBuf>>(dirs: impl IntoIterator<Item = P>) -> Self {
+        let dirs: Vec<PathBuf> = dirs.into_iter().map(Into::into).collect();
+        // Before the specs: what changes in between is seen the next time.
+        let seen = look(&dirs);
+        let cache = Cache::read(&dirs);
+        Self { dirs, seen, cache }
+    }
+
+    /// The specs as they were read last.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Reads the specs again if a file has come, gone or been written to, which it tells. Otherwise only the folders are
+    /// listed, which takes some microseconds for each file: cheap enough to do before each use.
+    pub fn refresh(&mut self) -> bool {
+        let now = look(&self.dirs);
+        if now == self.seen {
+            return false;
+        }
+        self.seen = now;
+        self.cache = Cache::read(&self.dirs);
+        true
+    }
+}
+
+/// The files as they are; what cannot be looked at is as it was never there.
+fn look(dirs: &[PathBuf]) -> Vec<Seen> {
+    let paths = dirs.iter().flat_map(|dir| list(dir).unwrap_or_default());
+    let seen = |path: PathBuf| {
+        let status = path.metadata().ok()?;
+        Some(Seen {
+            inode: (status.dev(), status.ino()),
+            size: status.size(),
+            changed: (status.ctime(), status.ctime_nsec()),
+            path,
+        })
+    };
+    paths.filter_map(seen).collect()
 }
 
 impl Spec {

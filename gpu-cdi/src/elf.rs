@@ -65,6 +65,11 @@ pub(crate) fn soname<'data>(data: impl ReadRef<'data>) -> Result<Option<String>,
     }
 }
 
+/// Whether it is a file for 32-bit programs.
+pub(crate) fn is_32_bit<'data>(data: impl ReadRef<'data>) -> bool {
+    FileKind::parse(&Limited::new(data)) == Ok(FileKind::Elf32)
+}
+
 fn soname_of<'data, Elf, R>(data: R) -> Result<Option<String>, String>
 where
     Elf: FileHeader<Endian = Endianness>,

@@ -20,6 +20,23 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A root whose path depends on where a program was started: what a spec says would be wrong elsewhere.
+    #[error("the {what} `{}` is not an absolute path", path.display())]
+    RelativeRoot {
+        /// Which of them.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+    },
+    /// This process may open no more files, or has no more memory: what it sees of a driver root is not all there is.
+    #[error("cannot search on from `{}`", path.display())]
+    Exhausted {
+        /// Where it ended.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
     /// The driver root holds no driver libraries: no driver is installed there, or of another version.
     #[error(
         "no NVIDIA driver libraries{} in the driver root `{root}`",
@@ -36,6 +53,12 @@ pub enum Error {
     NothingToDescribe {
         /// Why the GPUs that exist were skipped.
         skipped: Vec<SkippedDevice>,
+    },
+    /// The files of a Tegra machine say nothing of which GPU they are for, and it has more than its own.
+    #[error("{count} GPUs on a machine that describes its GPU by csv files: only one can be described")]
+    TegraWithOtherGpus {
+        /// How many NVML tells of.
+        count: usize,
     },
     /// There is no device of the kind that was to be described.
     #[error("no {what} in the device root `{root}`")]

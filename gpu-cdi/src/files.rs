@@ -14,6 +14,8 @@ mod ld_cache;
 mod libraries;
 mod sockets;
 mod storage;
+mod tegra;
+mod wsl;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +31,8 @@ pub use self::{
     discover::DiscoverConfig,
     driver_libraries::Library,
     found::{ConfigFile, FileProblem, FoundFile},
+    tegra::{TegraConfig, TegraFiles},
+    wsl::WslFiles,
 };
 
 /// What a driver root holds: everything besides the [`Inventory`](gpu_core::Inventory) that a spec is made of.
@@ -53,6 +57,9 @@ pub struct DriverFiles {
     pub library_dirs: Vec<String>,
     /// The driver libraries: those that end in the driver's version, and the older `libnvidia-nvvm70`.
     pub libraries: Vec<Library>,
+    /// The driver libraries for 32-bit programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries_32: Vec<Library>,
     /// Libraries for graphics with versions of their own, and those that need an extra link.
     pub graphics_libraries: Vec<Library>,
     /// Modules of the X server.
@@ -68,7 +75,7 @@ pub struct DriverFiles {
     /// What `GPUDirect` Storage reads besides its nodes: the folder of udev's database, and its configuration file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub storage: Vec<FoundFile>,
-    /// NVIDIA's, DRM's and InfiniBand's device nodes.
+    /// NVIDIA's device nodes, and those of DRM, InfiniBand, VFIO and the Windows subsystem.
     pub device_nodes: Vec<DeviceFile>,
     /// The minor numbers of the nodes in `/dev/nvidia-caps`, by what opening them allows: `gpu0/gi1/access`,
     /// `gpu0/gi1/ci0/access`, where the first number is the GPU's minor number.
@@ -90,6 +97,30 @@ impl DriverFiles {
     /// The device node at a path beneath the device root.
     pub fn device_node(&self, path: &str) -> Option<&DeviceFile> {
         self.device_nodes.iter().find(|node| node.path == path)
+    }
+
+    /// What every CUDA program needs and this root does not have, in words; a spec is made without it.
+    pub fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if !self
+            .libraries
+            .iter()
+            .any(|library| library.name().starts_with("libcuda.so."))
+        {
+            missing.push(format!(
+                "no `libcuda` in the driver root `{}`: CUDA programs will not run in containers",
+                self.driver_root
+            ));
+        }
+        for path in ["/dev/nvidiactl", "/dev/nvidia-uvm"] {
+            if self.device_node(path).is_none() {
+                missing.push(format!(
+                    "no `{path}` in the device root `{}`: CUDA programs will not run in containers",
+                    self.dev_root
+                ));
+            }
+        }
+        missing
     }
 
     /// The node of a GPU.

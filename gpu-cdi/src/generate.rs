@@ -1,5 +1,6 @@
 //! From an inventory and a driver root to a spec; no I/O.
 
+mod coherence;
 mod common;
 mod companions;
 mod gpus;
@@ -10,21 +11,28 @@ mod management;
 mod options;
 mod simplify;
 mod skipped;
+mod tegra;
+mod vfio;
+mod wsl;
 
 use std::collections::BTreeMap;
 
 use gpu_core::Inventory;
 
 pub use self::{
+    coherence::split_by_coherence,
     companions::{Companion, ParseCompanionError, generate_companion},
     hooks::{HookName, ParseHookNameError},
     imex::{ImexChannel, ParseImexChannelError, generate_imex},
     management::generate_management,
     options::{DeviceId, GenerateOptions, NameStrategy, ParseNameStrategyError},
     skipped::{SkipReason, SkippedDevice, SkippedMig},
+    tegra::{ORIN_COMPAT_DIR, generate_tegra},
+    vfio::{GeneratedVfio, VfioProblem, generate_vfio},
+    wsl::generate_wsl,
 };
 use self::{hooks::Hooks, options::Roots};
-use crate::{ContainerEdits, Device, DeviceName, DriverFiles, Error, Result, Spec, Version};
+use crate::{ContainerEdits, Device, DeviceName, DriverFiles, Error, Result, Spec, Version, names};
 
 /// A spec, and what is missing from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +62,7 @@ pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOp
     let version = driver_version(files, || {
         inventory.driver.as_ref().map(|driver| driver.version.to_string())
     })?;
-    let roots = Roots::new(files, options);
+    let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
     let hooks = Hooks::new(options);
 
     let (devices, skipped) = gpus::devices(inventory, files, options, &roots, &hooks)?;
@@ -64,6 +72,26 @@ pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOp
     let common = common::edits(files, version, options, &roots, &hooks);
     let spec = finish(options, devices, common)?;
     Ok(Generated { spec, skipped })
+}
+
+/// Describes one device, `none`, for containers that get the driver and no GPU.
+///
+/// # Errors
+/// [`Error::NoDriverLibraries`] and [`Error::Invalid`] as for [`generate`].
+pub fn generate_none(files: &DriverFiles, options: &GenerateOptions) -> Result<Spec> {
+    let version = driver_version(files, || None)?;
+    let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
+    let common = common::edits(files, version, options, &roots, &Hooks::new(options));
+    let edits = ContainerEdits {
+        // A device must have edits.
+        env: vec![format!("{}=", names::EMPTY_DEVICE)],
+        ..ContainerEdits::default()
+    };
+    let alone = GenerateOptions {
+        all_device: false,
+        ..options.clone()
+    };
+    finish(&alone, vec![device(options::none_name(), edits)], common)
 }
 
 fn driver_version(files: &DriverFiles, looked_for: impl FnOnce() -> Option<String>) -> Result<&str> {

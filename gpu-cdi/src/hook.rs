@@ -98,19 +98,23 @@ impl Report {
 /// a newer generator does not keep containers from starting, as with the vendor's program.
 pub fn run(host: &Host, args: impl IntoIterator<Item = OsString>, stdin: impl Read) -> Result<Report> {
     let mut report = Report::default();
-    let arguments = Arguments::parse(args)?;
-    let container = |spec: Option<PathBuf>| state::container_root(spec.as_deref(), stdin);
-    match arguments.command {
+    let mut state = State::new(stdin);
+    carry_out(host, Arguments::parse(args)?.command, &mut state, &mut report)?;
+    Ok(report)
+}
+
+fn carry_out(host: &Host, command: Command, state: &mut State<impl Read>, report: &mut Report) -> Result<()> {
+    match command {
         Command::Help => report.output = Some(arguments::HELP.to_owned()),
         Command::Version => report.output = Some(format!("gpu-cdi-hook {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Noop => report.note("nothing to do"),
         Command::Unknown { hook } => report.warn(format!("unknown hook `{hook}`: nothing was done")),
         Command::CreateSymlinks { links, spec } => {
-            create_symlinks::run(&Container::open(&container(spec)?)?, &links, &mut report)?;
+            create_symlinks::run(&state.container(spec)?, &links, report)?;
         }
         Command::EnableCudaCompat { compat, spec } => {
             if compat.is_needed() {
-                cuda_compat::run(&Container::open(&container(spec)?)?, &compat, &mut report)?;
+                cuda_compat::run(&state.container(spec)?, &compat, report)?;
             }
         }
         Command::UpdateLdcache {
@@ -118,19 +122,54 @@ pub fn run(host: &Host, args: impl IntoIterator<Item = OsString>, stdin: impl Re
             folders,
             spec,
         } => {
-            update_ldcache::run(&container(spec)?, &ldconfig, &folders, &mut report)?;
+            update_ldcache::run(&state.root(spec)?, &ldconfig, &folders, report)?;
         }
         Command::DisableDeviceNodeModification { spec } => {
-            if let Some(params) = device_node_modification::changed_params(host, &mut report)? {
-                device_node_modification::run(&Container::open(&container(spec)?)?, &params, &mut report)?;
+            if let Some(params) = device_node_modification::changed_params(host, report)? {
+                device_node_modification::run(&state.container(spec)?, &params, report)?;
             }
         }
         Command::UpdateApplicationProfile { spec } => {
-            application_profile::run(&Container::open(&container(spec)?)?, &mut report)?;
+            application_profile::run(&state.container(spec)?, report)?;
         }
         Command::Chmod { mode, paths, spec } => {
-            chmod::run(&Container::open(&container(spec)?)?, mode, &paths, &mut report)?;
+            chmod::run(&state.container(spec)?, mode, &paths, report)?;
+        }
+        Command::Several { commands } => {
+            for command in commands {
+                carry_out(host, command, state, report)?;
+            }
         }
     }
-    Ok(report)
+    Ok(())
+}
+
+/// The state of the container that hooks work on; what comes on standard input is read once, if at all.
+struct State<R> {
+    stdin: Option<R>,
+    root: Option<PathBuf>,
+}
+
+impl<R: Read> State<R> {
+    fn new(stdin: R) -> Self {
+        Self {
+            stdin: Some(stdin),
+            root: None,
+        }
+    }
+
+    /// The container's root on the host.
+    fn root(&mut self, spec: Option<PathBuf>) -> Result<PathBuf> {
+        if let Some(path) = spec {
+            return state::container_root(Some(&path), std::io::empty());
+        }
+        if let Some(stdin) = self.stdin.take() {
+            self.root = Some(state::container_root(None, stdin)?);
+        }
+        Ok(self.root.clone().unwrap_or_default())
+    }
+
+    fn container(&mut self, spec: Option<PathBuf>) -> Result<Container> {
+        Container::open(&self.root(spec)?)
+    }
 }

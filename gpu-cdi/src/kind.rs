@@ -43,6 +43,14 @@ impl Kind {
         &self.class
     }
 
+    /// The kind whose class has one more word behind a dot.
+    pub(crate) fn with_subclass(&self, word: &'static str) -> Self {
+        Self {
+            vendor: self.vendor.clone(),
+            class: format!("{}.{word}", self.class),
+        }
+    }
+
     /// The name that the CDI library gives the file of a kind, without extension: `vendor-class`.
     pub fn file_stem(&self) -> String {
         format!("{}-{}", self.vendor, self.class)

@@ -25,6 +25,7 @@
 //! - [`DriverFiles`], [`DiscoverConfig`]: what a driver root holds
 //! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
 //! - [`generate_management`], [`generate_companion`], [`generate_imex`]: specs of devices that are no single GPU
+//! - [`generate_tegra`], [`generate_wsl`], [`generate_vfio`]: specs of GPUs that are not on a bus or not with the driver
 //! - [`Cache`]: the specs of a node, with the rules by which a runtime chooses among them; [`annotation`]
 //! - [`names`]: environment variables and paths that other programs know
 //! - [`Error`]: why there is no spec; [`SkippedDevice`], [`FileProblem`]: what is missing from one that there is
@@ -60,15 +61,17 @@ mod version;
 
 pub use crate::{
     annotations::{ANNOTATION_PREFIX, annotated_devices, annotation},
-    cache::{Cache, CacheProblem},
+    cache::{Cache, CacheProblem, LiveCache},
     error::{Error, Result},
     files::{
         ConfigFile, DeviceFile, DeviceNumber, DeviceRule, DiscoverConfig, DriverFiles, FileProblem, FoundFile, Library,
+        TegraConfig, TegraFiles, WslFiles,
     },
     generate::{
-        Companion, DeviceId, GenerateOptions, Generated, HookName, ImexChannel, NameStrategy, ParseCompanionError,
-        ParseHookNameError, ParseImexChannelError, ParseNameStrategyError, SkipReason, SkippedDevice, SkippedMig,
-        generate, generate_companion, generate_imex, generate_management,
+        Companion, DeviceId, GenerateOptions, Generated, GeneratedVfio, HookName, ImexChannel, NameStrategy,
+        ORIN_COMPAT_DIR, ParseCompanionError, ParseHookNameError, ParseImexChannelError, ParseNameStrategyError,
+        SkipReason, SkippedDevice, SkippedMig, VfioProblem, generate, generate_companion, generate_imex,
+        generate_management, generate_none, generate_tegra, generate_vfio, generate_wsl, split_by_coherence,
     },
     kind::{DeviceName, Kind, ParseNameError, QualifiedName},
     spec::{

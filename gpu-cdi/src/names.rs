@@ -21,6 +21,21 @@ pub const CLASS: &str = "gpu";
 /// The device that is all others together.
 pub const ALL: &str = "all";
 
+/// The device that is none: a container gets the driver's libraries and no GPU.
+pub const NONE: &str = "none";
+
+/// The variable that a container gets with [`NONE`], which means nothing.
+pub const EMPTY_DEVICE: &str = "NVCT_EMPTY_DEVICE";
+
+/// The annotation of a device that says whether the GPU's memory is coherent with the processor's: `true` or `false`.
+pub const COHERENT: &str = "gpu.nvidia.com/coherent";
+
+/// The sub-command of the hook program that is more than one of the others.
+pub const SEVERAL_HOOKS: &str = "several";
+
+/// What stands between the hooks of [`SEVERAL_HOOKS`].
+pub const NEXT_HOOK: &str = "--then";
+
 /// Where the vendor's packages put the hook program.
 pub const HOOK_PATH: &str = "/usr/bin/nvidia-cdi-hook";
 

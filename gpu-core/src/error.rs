@@ -118,6 +118,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the library is not of the version of the loaded kernel driver: it was replaced. A process that has the old
+    /// library loaded does not get the new one.
+    pub fn is_version_mismatch(&self) -> bool {
+        matches!(
+            self,
+            Self::VersionMismatch { .. }
+                | Self::Call {
+                    source: NvmlError::LibRmVersionMismatch,
+                    ..
+                }
+        )
+    }
+
     /// Whether waiting may help: a driver that is not there yet can still be installed or loaded.
     pub fn is_transient(&self) -> bool {
         matches!(

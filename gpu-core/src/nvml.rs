@@ -13,6 +13,7 @@
 //! Only this module calls NVML. It goes through `nvml-wrapper` where that says all that NVML says, and through the private
 //! module `raw` for the calls that it lacks or shortens.
 
+mod compute_mode;
 mod control;
 mod events;
 mod field;

@@ -4,6 +4,8 @@
 //! `/var/lib/kubelet/device-plugins`. Standard input is JSON: `{"resource": NAME, "allocate": [[[ID…]…]…],
 //! "preferred": [{"available": [ID…], "must": [ID…], "size": N}…]}`; standard output likewise.
 
+#![expect(clippy::print_stdout, reason = "it is what the program is for")]
+
 use std::{env, io, path::PathBuf, process::Stdio, time::Duration};
 
 use gpu_kubelet::{

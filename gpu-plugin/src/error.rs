@@ -24,6 +24,26 @@ pub enum Error {
     #[cfg(feature = "gpu")]
     #[error(transparent)]
     Cdi(#[from] gpu_cdi::Error),
+    /// The driver was replaced while the node was served, and this process has the old one's library: the loader never loads a
+    /// second one of the same name. Start anew.
+    #[cfg(feature = "gpu")]
+    #[error("the driver was replaced, and its new library takes a new process")]
+    DriverReplaced(#[source] gpu_core::Error),
+    /// The node is not as its configuration wants it.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Offer(#[from] crate::OfferError),
+    /// GPUs cannot be shared by MPS as they are configured.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Mps(#[from] gpu_sharing::mps::Error),
+    /// An IMEX channel that is required is not there: make its node, or do not require it.
+    #[cfg(feature = "gpu")]
+    #[error("requested IMEX channel channel{channel} does not exist")]
+    ImexChannel {
+        /// Its number.
+        channel: u32,
+    },
 }
 
 impl Error {
@@ -37,6 +57,11 @@ impl Error {
                 error,
                 gpu_cdi::Error::NoDriverLibraries { .. } | gpu_cdi::Error::NothingToDescribe { .. }
             ),
+            // The layout, the device node and the configuration may change, and are looked at again when they do.
+            #[cfg(feature = "gpu")]
+            Self::Offer(_) | Self::Mps(_) | Self::ImexChannel { .. } => true,
+            #[cfg(feature = "gpu")]
+            Self::DriverReplaced(_) => false,
             Self::Socket { .. } => false,
         }
     }

@@ -1,126 +1,173 @@
 use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError, RwLock},
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
 };
 
-use gpu_core::{Gpu, GpuUuid, nvml::HealthEvent};
-use gpu_kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse};
+use gpu_kubelet::device_plugin::ContainerAllocateResponse;
+use gpu_sharing::{
+    config::{AllocationPolicy, ResourceName},
+    time_slicing::{SharedId, Spread, prefer_on},
+};
 use tokio::sync::watch;
+use uuid::Uuid;
 
-use crate::{Device, HealthPolicy, Resource, ResourceName, names};
+use crate::{Affinity, Answers, Device, Mps, OfferedDevice, Resource, ResourceSet, prefer};
 
-/// How a container is told which GPUs it gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeviceListStrategy {
-    /// By `NVIDIA_VISIBLE_DEVICES`, which the NVIDIA container runtime reads.
-    EnvVar,
-    /// By the names of CDI devices in the kubelet's request to the container runtime (Kubernetes 1.29, containerd 1.7).
-    CdiCri,
-}
-
-/// How GPUs are named in what a container is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DeviceIdStrategy {
-    /// By UUID.
-    Uuid,
-    /// By NVML's index.
-    Index,
-}
-
-/// The whole GPUs of a node as a [`Resource`].
+/// The GPUs or MIG devices of one name as a [`Resource`].
 ///
-/// The kubelet knows them by UUID, in PCI order. Which GPUs there are may change while the resource is served.
+/// What it consists of may change while it is served; all answers come from memory.
 #[derive(Debug)]
 pub struct GpuResource {
     name: ResourceName,
-    lists: Vec<DeviceListStrategy>,
-    ids: DeviceIdStrategy,
-    /// UUID to what a container is told.
-    told: RwLock<HashMap<String, String>>,
+    content: RwLock<Arc<Content>>,
     devices: watch::Sender<Vec<Device>>,
-    /// What has failed since [`begin_anew`](Self::begin_anew). Held while the devices change, so that no failure is lost.
-    failed: Mutex<BTreeSet<GpuUuid>>,
+}
+
+/// What a resource answers from.
+#[derive(Debug)]
+struct Content {
+    set: ResourceSet,
+    how: How,
+    /// The ids that the kubelet knows, in the order of the set.
+    ids: Vec<SharedId>,
+    /// Where in the set the device of an id is.
+    places: HashMap<String, usize>,
+}
+
+/// How the devices of all resources of a node are handed out.
+#[derive(Debug, Clone)]
+pub struct How {
+    /// What containers are told.
+    pub answers: Arc<Answers>,
+    /// What they get of GPUs that are shared by MPS; `None` where none are.
+    pub mps: Option<Arc<Mps>>,
+    /// Which GPUs go well together.
+    pub affinity: Arc<Affinity>,
+    /// How replicas lie on GPUs.
+    pub policy: AllocationPolicy,
+}
+
+impl Content {
+    fn new(set: ResourceSet, how: How) -> Self {
+        let numbered = set.devices.iter().enumerate();
+        let places: Vec<_> = numbered
+            .flat_map(|(place, device)| device.ids().map(move |id| (id, place)))
+            .collect();
+        // An id that is none has no replica and is never asked for: the driver's UUIDs have no colons.
+        let ids = places.iter().filter_map(|(id, _)| id.parse().ok()).collect();
+        let places = places.into_iter().collect();
+        Self { set, how, ids, places }
+    }
+
+    fn device(&self, id: &str) -> Option<&OfferedDevice> {
+        self.places.get(id).map(|place| &self.set.devices[*place])
+    }
+
+    fn list(&self, healthy: impl Fn(&OfferedDevice) -> bool) -> Vec<Device> {
+        let mut list = Vec::with_capacity(self.ids.len());
+        for device in &self.set.devices {
+            let healthy = healthy(device);
+            list.extend(device.ids().map(|id| Device {
+                id,
+                healthy,
+                numa_node: device.numa_node,
+            }));
+        }
+        list
+    }
+
+    /// Whole GPUs of which each goes to one container, so that it matters which go together.
+    fn is_of_whole_gpus(&self) -> bool {
+        let whole = |device: &OfferedDevice| device.instance.is_none() && device.replicas.is_none();
+        self.set.devices.iter().all(whole)
+    }
+
+    fn aligned(&self, available: &[String], required: &[String], size: usize) -> Option<Vec<String>> {
+        let place = |id: &String| self.how.affinity.position(id).filter(|_| self.places.contains_key(id));
+        let by_place: HashMap<_, _> = available.iter().filter_map(|id| Some((place(id)?, id))).collect();
+        let required: Option<Vec<_>> = required.iter().map(place).collect();
+        let places: Vec<_> = by_place.keys().copied().collect();
+        let chosen = prefer::choose(&self.how.affinity, &places, &required?, size)?;
+        Some(
+            chosen
+                .iter()
+                .filter_map(|place| by_place.get(place))
+                .map(|id| (*id).clone())
+                .collect(),
+        )
+    }
+
+    fn spread(&self, available: &[String], required: &[String], size: usize) -> Option<Vec<String>> {
+        let known = |ids: &[String]| -> Vec<SharedId> {
+            let known = ids.iter().filter(|id| self.places.contains_key(*id));
+            known.filter_map(|id| id.parse().ok()).collect()
+        };
+        let spread = match self.how.policy {
+            AllocationPolicy::Distributed => Spread::Distributed,
+            AllocationPolicy::Packed => Spread::Packed,
+        };
+        let gpus: HashMap<&str, &str> = self
+            .set
+            .devices
+            .iter()
+            .map(|d| (d.uuid.as_str(), d.gpu.as_str()))
+            .collect();
+        let gpu = |id: &SharedId| gpus.get(id.device()).copied().unwrap_or("");
+        let chosen = prefer_on(&self.ids, &known(available), &known(required), size, spread, gpu);
+        Some(chosen.ok()?.iter().map(ToString::to_string).collect())
+    }
 }
 
 impl GpuResource {
-    /// A resource of these GPUs, all of them healthy.
-    pub fn new(name: ResourceName, gpus: &[Gpu], lists: &[DeviceListStrategy], ids: DeviceIdStrategy) -> Self {
-        let resource = Self {
-            name,
-            lists: lists.to_vec(),
-            ids,
-            told: RwLock::default(),
-            devices: watch::Sender::new(Vec::new()),
-            failed: Mutex::default(),
+    /// A resource of these devices, all of them healthy.
+    pub fn new(set: ResourceSet, how: How) -> Self {
+        let content = Content::new(set, how);
+        Self {
+            name: content.set.name.clone(),
+            devices: watch::Sender::new(content.list(|_| true)),
+            content: RwLock::new(Arc::new(content)),
+        }
+    }
+
+    /// Offers these devices, and no others any more; the kubelet is told if its list becomes another.
+    pub fn offer(&self, set: ResourceSet, how: How, healthy: impl Fn(&OfferedDevice) -> bool) {
+        let content = Arc::new(Content::new(set, how));
+        // Answers first: what the kubelet hears of can be allocated.
+        *self.content.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&content);
+        self.tell(content.list(healthy));
+    }
+
+    /// Tells the kubelet which devices are healthy, if that is news.
+    pub fn set_health(&self, healthy: impl Fn(&OfferedDevice) -> bool) {
+        self.tell(self.content().list(healthy));
+    }
+
+    /// Offers nothing any more.
+    pub(crate) fn withdraw(&self) {
+        let content = self.content();
+        let nothing = ResourceSet {
+            devices: Vec::new(),
+            ..content.set.clone()
         };
-        resource.offer(gpus);
-        resource
+        self.offer(nothing, content.how.clone(), |_| false);
     }
 
-    /// Takes an event into account; whether it changed the health of a device.
-    pub fn apply(&self, event: &HealthEvent, policy: &HealthPolicy) -> bool {
-        policy.is_fatal(event.kind) && self.fail(&event.gpu)
-    }
-
-    /// Marks a GPU unhealthy, for good; whether that is news.
-    pub fn fail(&self, gpu: &GpuUuid) -> bool {
-        let mut failed = self.failed();
-        failed.insert(gpu.clone());
+    fn tell(&self, list: Vec<Device>) {
         self.devices.send_if_modified(|devices| {
-            let mut changed = false;
-            for device in devices.iter_mut().filter(|device| device.id == gpu.as_str()) {
-                changed |= device.healthy;
-                device.healthy = false;
-            }
-            changed
-        })
-    }
-
-    /// Before the node is read again: what fails from here on is unhealthy in what is [offered](Self::offer) next.
-    pub(crate) fn begin_anew(&self) {
-        self.failed().clear();
-    }
-
-    /// Offers these GPUs, and no others any more.
-    pub(crate) fn offer(&self, gpus: &[Gpu]) {
-        let mut gpus: Vec<_> = gpus.iter().collect();
-        gpus.sort_by_key(|gpu| gpu.pci.address);
-        let told = |gpu: &&Gpu| match self.ids {
-            DeviceIdStrategy::Uuid => (gpu.uuid.to_string(), gpu.uuid.to_string()),
-            DeviceIdStrategy::Index => (gpu.uuid.to_string(), gpu.index.to_string()),
-        };
-        *self.told.write().unwrap_or_else(PoisonError::into_inner) = gpus.iter().map(told).collect();
-
-        let failed = self.failed();
-        let device = |gpu: &&Gpu| Device {
-            id: gpu.uuid.to_string(),
-            healthy: !failed.contains(&gpu.uuid),
-            numa_node: gpu.numa_node,
-        };
-        let offered: Vec<_> = gpus.iter().map(device).collect();
-        self.devices.send_if_modified(|devices| {
-            let changed = *devices != offered;
-            *devices = offered;
+            let changed = *devices != list;
+            *devices = list;
             changed
         });
     }
 
-    fn failed(&self) -> MutexGuard<'_, BTreeSet<GpuUuid>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What a container is told of a device.
-    fn told(&self, id: &str) -> Option<String> {
-        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-        told.get(id).cloned()
+    fn content(&self) -> Arc<Content> {
+        Arc::clone(&self.content.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// In the vendor's words, which people search their logs for.
-    fn unknown(&self, id: &str) -> String {
+    fn invalid(&self, reason: &str) -> String {
         format!(
-            "invalid allocation request for \"{}\": invalid request: unknown device: {id}",
+            "invalid allocation request for \"{}\": invalid request: {reason}",
             self.name
         )
     }
@@ -135,74 +182,39 @@ impl Resource for GpuResource {
         self.devices.subscribe()
     }
 
-    /// A device that is named twice is given once, in the place where it was first named. An unhealthy one is given too:
-    /// the kubelet has decided, and has its reasons when it restarts a container.
+    /// An unhealthy device is given too: the kubelet has decided, and has its reasons when it restarts a container.
     fn allocate(&self, ids: &[String]) -> Result<ContainerAllocateResponse, String> {
-        let mut told: Vec<String> = Vec::with_capacity(ids.len());
+        let content = self.content();
+        let mut devices = Vec::with_capacity(ids.len());
         for id in ids {
-            let name = self.told(id).ok_or_else(|| self.unknown(id))?;
-            if !told.contains(&name) {
-                told.push(name);
-            }
+            let device = content.device(id);
+            devices.push(device.ok_or_else(|| self.invalid(&format!("unknown device: {id}")))?);
         }
-        let mut response = ContainerAllocateResponse::default();
-        for list in &self.lists {
-            match list {
-                DeviceListStrategy::EnvVar => {
-                    response.envs.insert(names::VISIBLE_DEVICES.to_owned(), told.join(","));
-                }
-                DeviceListStrategy::CdiCri => {
-                    let device = |name| CdiDevice {
-                        name: format!("{}={name}", names::CDI_KIND),
-                    };
-                    response.cdi_devices = told.iter().map(device).collect();
-                }
-            }
+        let shared = devices.iter().any(|device| device.replicas.is_some());
+        if content.set.fail_requests_greater_than_one && shared && ids.len() > 1 {
+            let found = ids.len();
+            let reason = format!("maximum request size for shared resources is 1; found {found}");
+            return Err(self.invalid(&reason));
         }
-        Ok(response)
+        let nonce = || Uuid::new_v4().to_string();
+        let mut answer = content.how.answers.answer(&devices, nonce);
+        if let Some(mps) = &content.how.mps {
+            mps.add(&mut answer, &self.name, &devices);
+        }
+        Ok(answer)
+    }
+
+    /// GPUs that reach each other best, or replicas as the policy has them; nothing where there are too few.
+    fn preferred(&self, available: &[String], must_include: &[String], size: usize) -> Vec<String> {
+        let content = self.content();
+        let chosen = if content.is_of_whole_gpus() {
+            content.aligned(available, must_include, size)
+        } else {
+            content.spread(available, must_include, size)
+        };
+        chosen.unwrap_or_default()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gpu(index: u32) -> Gpu {
-        serde_json::from_value(serde_json::json!({
-            "index": index,
-            "minor": index,
-            "uuid": format!("GPU-00000000-0000-4000-8000-00000000000{index}"),
-            "name": "made up",
-            "pci": { "address": format!("0000:0{index}:00.0"), "id": "10de:0000" },
-        }))
-        .unwrap()
-    }
-
-    fn healthy(resource: &GpuResource) -> Vec<bool> {
-        resource.devices.borrow().iter().map(|device| device.healthy).collect()
-    }
-
-    #[test]
-    fn a_failure_while_the_node_is_read_again_is_not_forgotten() {
-        let gpus = [gpu(0), gpu(1)];
-        let name = names::GPU_RESOURCE.parse().unwrap();
-        let resource = GpuResource::new(name, &gpus, &[], DeviceIdStrategy::Uuid);
-        assert!(resource.fail(&gpus[0].uuid));
-        assert!(!resource.fail(&gpus[0].uuid), "that is no news");
-        assert_eq!(healthy(&resource), [false, true]);
-
-        resource.begin_anew();
-        resource.fail(&gpus[1].uuid);
-        resource.offer(&gpus);
-        assert_eq!(healthy(&resource), [true, false]);
-    }
-
-    #[test]
-    fn only_what_is_offered_is_allocated() {
-        let name = names::GPU_RESOURCE.parse().unwrap();
-        let resource = GpuResource::new(name, &[gpu(0)], &[], DeviceIdStrategy::Uuid);
-        resource.offer(&[gpu(1)]);
-        resource.allocate(&[gpu(1).uuid.to_string()]).unwrap();
-        resource.allocate(&[gpu(0).uuid.to_string()]).unwrap_err();
-    }
-}
+mod tests;

@@ -11,8 +11,11 @@
 //! - [`Resource`], [`Device`], [`ResourceName`]: what a plugin offers
 #![cfg_attr(
     feature = "gpu",
-    doc = "- [`run`], [`Node`], [`NodeConfig`]: from a node to its GPUs, served\n\
-           - [`GpuResource`], [`HealthPolicy`]: GPUs as a resource, and which events make one unhealthy"
+    doc = "- [`run`], [`NodeConfig`], [`Node`]: from a node to its GPUs, served; [`Status`]\n\
+           - [`offer`], [`Offer`]: which resources a node has; values in, values out\n\
+           - [`Answers`]: what containers are told; [`Affinity`], [`choose`]: which GPUs go together\n\
+           - [`HealthStates`], [`HealthPolicy`], [`examine`]: which GPUs may be handed out\n\
+           - [`GpuResource`]: GPUs as a resource"
 )]
 //! - [`names`]: resource names, environment variables, CDI kinds
 //!
@@ -25,7 +28,7 @@
 //! It knows nothing of the operator and talks to no API server.
 //!
 //! # Foreign types
-//! `gpu_cdi`, `gpu_core` (both with `gpu`) and [`gpu_kubelet`] show in the public API and are re-exported.
+//! `gpu_cdi`, `gpu_core` (both with `gpu`), [`gpu_kubelet`] and [`gpu_sharing`] show in the public API and are re-exported.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -35,36 +38,56 @@ pub use gpu_cdi;
 #[cfg(feature = "gpu")]
 pub use gpu_core;
 pub use gpu_kubelet;
+pub use gpu_sharing;
+pub use gpu_sharing::config::ResourceName;
 
 pub mod names;
 
+#[cfg(feature = "gpu")]
+mod affinity;
+#[cfg(feature = "gpu")]
+mod allocate;
 mod error;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(feature = "gpu")]
 mod health;
 #[cfg(feature = "gpu")]
+mod mps;
+#[cfg(feature = "gpu")]
 mod node;
+#[cfg(feature = "gpu")]
+mod offer;
+#[cfg(feature = "gpu")]
+mod prefer;
 mod resource;
-mod resource_name;
 #[cfg(feature = "gpu")]
 mod run;
 mod serve;
 mod server;
 mod socket;
+#[cfg(feature = "gpu")]
+mod status;
 
+#[cfg(feature = "gpu")]
+pub use crate::{
+    affinity::Affinity,
+    allocate::{Answers, NodePaths},
+    gpu::{GpuResource, How},
+    health::{Finding, Health, HealthChange, HealthPolicy, HealthStates, ParseXidClassError, Part, XidClass, examine},
+    mps::Mps,
+    node::{Node, NodeConfig},
+    offer::{
+        GpuChoice, GpuRef, Instance, Offer, OfferError, OfferedDevice, ParseGpuRefError, Remark, ResourceSet, offer,
+    },
+    prefer::choose,
+    run::run,
+    status::{Ailment, ResourceStatus, Status},
+};
 pub use crate::{
     error::{Error, Result},
     resource::{Device, Resource},
-    resource_name::{ParseResourceNameError, ResourceName},
-    serve::{Sockets, serve},
-};
-#[cfg(feature = "gpu")]
-pub use crate::{
-    gpu::{DeviceIdStrategy, DeviceListStrategy, GpuResource},
-    health::HealthPolicy,
-    node::{Node, NodeConfig},
-    run::run,
+    serve::{Sockets, serve, serve_observed},
 };
 
 #[cfg(doctest)]

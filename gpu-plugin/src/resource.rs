@@ -2,9 +2,8 @@ use gpu_kubelet::{
     device_plugin::{self, ContainerAllocateResponse, NumaNode, TopologyInfo},
     names,
 };
+use gpu_sharing::config::ResourceName;
 use tokio::sync::watch;
-
-use crate::ResourceName;
 
 /// What a device plugin offers: a name, a list of devices that may change, and what a container gets of them.
 ///

@@ -1,91 +1,457 @@
-use std::{convert::Infallible, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, ops::ControlFlow, pin::pin, time::Duration};
 
-use tokio::{sync::Notify, task, time};
+use gpu_core::{
+    Change, Inventory,
+    nvml::{NodeEvent, WatchConfig, Watcher},
+};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task,
+    time::{self, Instant},
+};
 
-use crate::{Node, NodeConfig, Result, Sockets, error::chain, serve};
+use self::{fleet::Fleet, gate::Gate};
+use crate::{
+    Error, Finding, Health, HealthChange, HealthStates, Node, NodeConfig, Result, Sockets, Status, error::chain,
+    examine, status::Ailments,
+};
+
+mod fleet;
+mod gate;
 
 /// Between looks at a node that has no driver or no GPU yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Offers the GPUs of this node to the kubelet until `stop` completes.
+/// How often the watcher asks which GPUs and MIG devices there are.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Offers the GPUs of this node to the kubelet until `stop` completes, each resource on a socket of its own.
 ///
 /// A node that has no GPU yet is looked at again every ten seconds, and so is one that cannot be read unless
-/// [`fail_on_init_error`](NodeConfig::fail_on_init_error) is set. `reload` has the node looked at at once, also one that is
-/// served: the kubelet is then sent the GPUs that there are now, over the stream that it has. If they cannot be read, those
-/// known before go on being served.
+/// [`fail_on_init_error`](gpu_sharing::config::Config::fail_on_init_error) is set. From then on it follows the node: MIG
+/// layouts, GPUs that come and go, a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
+/// a resource that stays keeps its socket and its stream, one that has nothing left is emptied and then ended.
+///
+/// A new `config` is taken over while the node is served; where the node cannot be offered so, the old one stays, and that is
+/// logged. `reload` has the node looked at at once, and all that happened to its GPUs forgotten. `status` is told what is
+/// offered whenever that changes.
 ///
 /// Dropping the future ends it as well, and at once. A call that hangs in the driver keeps its thread, and neither `stop`
 /// nor the drop waits for it: end the runtime with a timeout.
 ///
 /// # Errors
-/// As [`Node::discover`] and [`serve`].
+/// As [`Node::discover`] and [`serve`](crate::serve); [`Error::DriverReplaced`] where the driver was replaced meanwhile.
 pub async fn run(
-    config: &NodeConfig,
+    config: watch::Receiver<NodeConfig>,
     sockets: &Sockets,
     reload: &Notify,
+    status: &watch::Sender<Status>,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let mut stop = pin!(stop);
-    let node = tokio::select! {
+    let mut config = Settings(config);
+    let (node, in_force) = tokio::select! {
         () = &mut stop => return Ok(()),
-        node = discover_when_possible(config, reload) => node?,
+        node = discover_when_possible(&mut config, reload, status) => node?,
     };
-    let resource = Arc::clone(node.resource());
-    tokio::select! {
-        result = serve(resource, sockets, stop) => result,
-        never = keep_current(node, config, reload) => match never {},
+    let (events, happened) = mpsc::unbounded_channel();
+    let mut supervisor = Supervisor::new(node, in_force, sockets, events)?;
+    let result = tokio::select! {
+        () = &mut stop => Ok(()),
+        error = supervisor.follow(happened, &mut config, reload, status) => Err(error),
+    };
+    supervisor.fleet.end().await;
+    result
+}
+
+/// The configuration, which may never change again.
+struct Settings(watch::Receiver<NodeConfig>);
+
+impl Settings {
+    fn current(&mut self) -> NodeConfig {
+        self.0.borrow_and_update().clone()
+    }
+
+    async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
-async fn discover_when_possible(config: &NodeConfig, reload: &Notify) -> Result<Node> {
+async fn discover_when_possible(
+    settings: &mut Settings,
+    reload: &Notify,
+    status: &watch::Sender<Status>,
+) -> Result<(Node, NodeConfig)> {
     let mut said = None;
     loop {
-        let found = off_the_runtime({
-            let config = config.clone();
-            move || match Node::discover(&config) {
-                // Ended here, off the runtime, as it was made.
-                Ok(node) if node.is_empty() => Ok(Err(no_gpu(&node))),
-                Ok(node) => Ok(Ok(node)),
-                Err(error) if config.fail_on_init_error => Err(error),
-                Err(error) => Ok(Err(chain(&error))),
-            }
+        let in_force = settings.current();
+        let config = in_force.clone();
+        let found = off_the_runtime(move || match Node::discover(&config) {
+            // Ended here, off the runtime, as it was made.
+            Ok(node) if node.is_empty() => Ok(Err(no_gpu(&node))),
+            Ok(node) => Ok(Ok(node)),
+            Err(error) if config.config.fail_on_init_error => Err(error),
+            Err(error) => Ok(Err(chain(&error))),
         });
         match found.await? {
-            Ok(node) => {
-                warn_of(&node);
-                return Ok(node);
-            }
+            Ok(node) => return Ok((node, in_force)),
             Err(reason) if said.as_ref() == Some(&reason) => {}
             Err(reason) => {
                 tracing::warn!("{reason}; looking again every {} s", LOOK_AGAIN.as_secs());
+                status.send_replace(Status::waiting(reason.clone()));
                 said = Some(reason);
             }
         }
-        let _ = time::timeout(LOOK_AGAIN, reload.notified()).await;
+        tokio::select! {
+            () = time::sleep(LOOK_AGAIN) => {}
+            () = reload.notified() => {}
+            () = settings.changed() => {}
+        }
     }
 }
 
-/// Reads the node again whenever it is told to.
-async fn keep_current(mut node: Node, config: &NodeConfig, reload: &Notify) -> Infallible {
-    loop {
-        reload.notified().await;
-        tracing::info!("reading the node again");
-        let config = config.clone();
-        // The reading owns the node meanwhile, so that the old one also ends off the runtime.
-        node = off_the_runtime(move || match node.rediscover(&config) {
-            Ok(now) => {
-                warn_of(&now);
-                if now.is_empty() {
-                    tracing::warn!("{}", no_gpu(&now));
-                }
-                now
-            }
-            Err(error) => {
-                tracing::error!("the GPUs stay as they were: {}", chain(&error));
-                node
-            }
+/// What is offered, and what happens to it.
+struct Supervisor {
+    node: Node,
+    config: NodeConfig,
+    fleet: Fleet,
+    health: HealthStates,
+    gate: Gate,
+    /// What is told of health.
+    ailments: Ailments,
+    /// What health counts its times from.
+    started: Instant,
+    events: mpsc::UnboundedSender<NodeEvent>,
+    watcher: Watcher,
+    /// The remarks that were logged, so that each is logged once.
+    said: Vec<String>,
+    /// When the node is to be read anew, because it could not be.
+    retry: Option<Instant>,
+    /// Why it could not, so that it is said once.
+    complaint: Option<String>,
+}
+
+impl Supervisor {
+    fn new(
+        node: Node,
+        config: NodeConfig,
+        sockets: &Sockets,
+        events: mpsc::UnboundedSender<NodeEvent>,
+    ) -> Result<Self> {
+        // Before anything is offered: what happens from here on is seen.
+        let watcher = watch_node(&node, &config, events.clone())?;
+        Ok(Self {
+            health: HealthStates::new(config.health.clone()),
+            gate: Gate::default(),
+            ailments: Ailments::default(),
+            node,
+            config,
+            fleet: Fleet::new(sockets.clone()),
+            started: Instant::now(),
+            events,
+            watcher,
+            said: Vec::new(),
+            retry: None,
+            complaint: None,
         })
-        .await;
+    }
+
+    /// Follows the node; an error ends it.
+    async fn follow(
+        &mut self,
+        mut happened: mpsc::UnboundedReceiver<NodeEvent>,
+        settings: &mut Settings,
+        reload: &Notify,
+        status: &watch::Sender<Status>,
+    ) -> Error {
+        while let Ok(event) = happened.try_recv() {
+            if let Err(replaced) = self.hear(event).await {
+                return replaced;
+            }
+        }
+        self.offer();
+        let mut registrations = self.fleet.registrations();
+        loop {
+            status.send_if_modified(|status| {
+                let now = Status {
+                    ailments: self.ailments.told(&self.health),
+                    ..self.fleet.status(self.gate.reason(), &self.said)
+                };
+                let changed = *status != now;
+                *status = now;
+                changed
+            });
+            let look = self.health.next_look().map(|at| self.started + at);
+            tokio::select! {
+                error = self.fleet.failed() => return error,
+                _ = registrations.changed() => {}
+                Some(event) = happened.recv() => {
+                    if let Err(replaced) = self.hear(event).await {
+                        return replaced;
+                    }
+                }
+                () = until(look) => self.look().await,
+                () = until(self.gate.next_look()) => {
+                    if self.gate.look() {
+                        self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
+                    }
+                }
+                () = until(self.retry) => {
+                    if let Err(replaced) = self.discover().await {
+                        return replaced;
+                    }
+                }
+                () = reload.notified() => {
+                    tracing::info!("reading the node again");
+                    self.health.forget();
+                    self.complaint = None;
+                    if let Err(replaced) = self.discover().await {
+                        return replaced;
+                    }
+                }
+                () = settings.changed() => {
+                    let config = settings.current();
+                    self.reconfigure(config).await;
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Brings what is served to what there is.
+    fn offer(&mut self) {
+        let problems = self.node.problems();
+        for problem in problems.iter().filter(|problem| !self.said.contains(problem)) {
+            tracing::warn!("{problem}");
+        }
+        if self.node.is_empty() {
+            tracing::warn!("{}", no_gpu(&self.node));
+        }
+        self.said = problems;
+        let gpus = self.node.inventory();
+        self.health.retain(|gpu| gpus.gpu(gpu).is_some());
+        self.gate.watch(self.node.how().mps.clone());
+        self.fleet
+            .offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
+    }
+
+    /// Takes an event into account. An error where going on takes another process.
+    async fn hear(&mut self, event: NodeEvent) -> Result<()> {
+        let now = self.now();
+        match event {
+            NodeEvent::Health(event) => {
+                let change = self.health.event(now, &event);
+                if change.is_none() {
+                    tracing::info!(gpu = %event.gpu, "{:?}: the health of the GPU stays", event.kind);
+                }
+                self.health_changed(change);
+            }
+            NodeEvent::NotWatched(problem) => {
+                let change = self.health.not_watched(now, &problem);
+                if change.is_none() {
+                    tracing::warn!("no health events: {problem}");
+                }
+                self.health_changed(change);
+            }
+            NodeEvent::Changed { changes, inventory } => self.node_changed(&changes, &inventory).await,
+            NodeEvent::Interrupted(error) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
+            NodeEvent::Interrupted(error) => self.complain(&error),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Part of the node cannot be read, or not be watched: it is tried again, and said once.
+    fn complain(&mut self, error: &dyn std::error::Error) {
+        let text = chain(error);
+        if self.complaint.as_ref() != Some(&text) {
+            tracing::error!("what is offered stays as it is, and the driver is tried again: {text}");
+            self.complaint = Some(text);
+        }
+        self.retry.get_or_insert(Instant::now() + LOOK_AGAIN);
+    }
+
+    fn health_changed(&mut self, changes: impl IntoIterator<Item = HealthChange>) {
+        for change in changes {
+            self.ailments.note(&change);
+            match change.to {
+                Health::Unhealthy => tracing::error!("{change}"),
+                Health::Suspect => tracing::warn!("{change}"),
+                Health::Healthy => tracing::info!("{change}"),
+            }
+        }
+        self.fleet.set_health(&self.gate, &self.health);
+    }
+
+    async fn node_changed(&mut self, changes: &[Change], inventory: &Inventory) {
+        let now = self.now();
+        let mut health = Vec::new();
+        for change in changes {
+            match change {
+                Change::Lost { gpu, problem } => health.extend(self.health.lost(now, gpu, problem)),
+                Change::Driver => {
+                    self.health.driver_reloaded();
+                    tracing::info!("{change}");
+                }
+                Change::Updated { .. } => {}
+                _ => tracing::info!("{change}"),
+            }
+        }
+        // Ailments that no event tells of: rows of memory that wait for a reset.
+        for gpu in &inventory.gpus {
+            let finding = examine(inventory, &gpu.uuid);
+            if let Finding::Broken(_) = finding {
+                health.extend(self.health.looked(now, &gpu.uuid, &finding));
+            }
+        }
+        self.health_changed(health);
+        let updated = |change: &Change| matches!(change, Change::Updated { .. });
+        if !changes.iter().all(updated) {
+            let inventory = with_the_lost(self.node.inventory(), inventory);
+            self.renew(inventory).await;
+        }
+    }
+
+    /// Offers what this inventory holds; where that is not possible, only what it still has of what was offered.
+    async fn renew(&mut self, inventory: Inventory) {
+        let (library, config) = (self.node.library().clone(), self.config.clone());
+        let renewed = off_the_runtime({
+            let inventory = inventory.clone();
+            move || Node::of(library, inventory, &config)
+        });
+        match renewed.await {
+            Ok(node) => self.node = node,
+            Err(error) => {
+                tracing::error!(
+                    "of what was offered what is still there stays, and nothing new is: {}",
+                    chain(&error)
+                );
+                self.node.shrink(inventory);
+            }
+        }
+        self.offer();
+    }
+
+    /// Looks at the GPUs that are not healthy.
+    async fn look(&mut self) {
+        let (library, root) = (self.node.library().clone(), self.config.host_root.clone());
+        let reading = off_the_runtime(move || library.inventory(&root)).await;
+        let now = self.now();
+        let mut changes = Vec::new();
+        for gpu in self.health.patients() {
+            let finding = match &reading {
+                Ok(inventory) => examine(inventory, &gpu),
+                Err(error) => Finding::Away(chain(error)),
+            };
+            changes.extend(self.health.looked(now, &gpu, &finding));
+        }
+        self.health_changed(changes);
+    }
+
+    /// Opens the driver and reads the node anew. An error where that takes another process.
+    async fn discover(&mut self) -> Result<()> {
+        self.retry = None;
+        let config = self.config.clone();
+        match off_the_runtime(move || Node::discover(&config)).await {
+            Ok(node) => self.take(node),
+            Err(Error::Hardware(error)) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
+            Err(error) => self.complain(&error),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, node: Node) {
+        self.complaint = None;
+        match watch_node(&node, &self.config, self.events.clone()) {
+            Ok(watcher) => self.watcher = watcher,
+            Err(error) => self.complain(&error),
+        }
+        self.node = node;
+        self.offer();
+    }
+
+    /// Takes another configuration over, or keeps the old one.
+    async fn reconfigure(&mut self, config: NodeConfig) {
+        if config == self.config {
+            return;
+        }
+        let same_driver = config.library == self.config.library && config.host_root == self.config.host_root;
+        let (library, inventory) = (self.node.library().clone(), self.node.inventory().clone());
+        let renewed = off_the_runtime({
+            let config = config.clone();
+            move || {
+                if same_driver {
+                    Node::of(library, inventory, &config)
+                } else {
+                    Node::discover(&config)
+                }
+            }
+        });
+        match renewed.await {
+            Ok(node) => {
+                tracing::info!("the new configuration is in force");
+                self.health.set_policy(config.health.clone());
+                self.config = config;
+                if same_driver {
+                    self.node = node;
+                    self.offer();
+                } else {
+                    self.take(node);
+                }
+            }
+            Err(error) => tracing::error!("the configuration in force stays: {}", chain(&error)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+fn watch_node(node: &Node, config: &NodeConfig, events: mpsc::UnboundedSender<NodeEvent>) -> Result<Watcher> {
+    let watching = WatchConfig {
+        host_root: config.host_root.clone(),
+        interval: WATCH_INTERVAL,
+        ..WatchConfig::default()
+    };
+    let deliver = move |event| match events.send(event) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    Ok(Watcher::start(
+        node.library().clone(),
+        node.inventory().clone(),
+        watching,
+        deliver,
+    )?)
+}
+
+/// The later reading, with the GPUs that it could not read as they were: pods that have them go on, and so the kubelet goes on
+/// knowing them. One that is gone without a problem was taken out.
+fn with_the_lost(before: &Inventory, later: &Inventory) -> Inventory {
+    let mut now = later.clone();
+    let lost = before.diff(later).into_iter().filter_map(|change| match change {
+        Change::Lost { gpu, .. } => before.gpu(&gpu),
+        _ => None,
+    });
+    now.gpus.extend(lost.cloned());
+    now.gpus.sort_by_key(|gpu| gpu.pci.address);
+    now
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -108,10 +474,4 @@ fn no_gpu(node: &Node) -> String {
         text.push_str(problem);
     }
     text
-}
-
-fn warn_of(node: &Node) {
-    for problem in node.problems() {
-        tracing::warn!("{problem}");
-    }
 }

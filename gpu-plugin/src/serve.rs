@@ -71,6 +71,19 @@ impl Sockets {
 /// socket is in its place, or the directory may not be written. A kubelet that refuses the plugin is asked again, not an
 /// error.
 pub async fn serve<R: Resource>(resource: Arc<R>, sockets: &Sockets, stop: impl Future<Output = ()>) -> Result<()> {
+    serve_observed(resource, sockets, &watch::Sender::new(false), stop).await
+}
+
+/// The same, and tells whether the kubelet has it: that it registered, and listens.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_observed<R: Resource>(
+    resource: Arc<R>,
+    sockets: &Sockets,
+    registered: &watch::Sender<bool>,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
     let mut stop = pin!(stop);
     let path = sockets.directory().join(resource.name().socket_name());
     let mut directory = DirectoryWatch::new(sockets.directory());
@@ -88,12 +101,13 @@ pub async fn serve<R: Resource>(resource: Arc<R>, sockets: &Sockets, stop: impl 
         let streams = server.streams.subscribe();
         let over = tokio::select! {
             () = &mut stop => true,
-            () = round.keep_registered(&*resource, &mut directory, &streams) => false,
+            () = round.keep_registered(&*resource, &mut directory, &streams, registered) => false,
             () = server.ended() => {
                 time::sleep(RETRY).await;
                 false
             }
         };
+        registered.send_replace(false);
         server.stop().await;
         if over {
             return Ok(());
@@ -138,13 +152,16 @@ impl Round<'_> {
         resource: &impl Resource,
         directory: &mut DirectoryWatch,
         streams: &watch::Receiver<usize>,
+        registered: &watch::Sender<bool>,
     ) {
         loop {
+            registered.send_replace(false);
             // Looked at before registering: a kubelet that is restarted meanwhile shows as a change.
             let kubelet = Identity::of(&self.sockets.kubelet);
             if !self.register_when_possible(resource, directory).await {
                 return;
             }
+            registered.send_replace(true);
             let mut deserted = pin!(deserted(streams.clone()));
             loop {
                 tokio::select! {

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::{
     error::{Error, Result},
     json_text::JsonText,
+    splice::Splice,
     toml_text::TomlText,
     value::{Table, Value},
 };
@@ -28,6 +29,42 @@ pub(crate) enum Op {
 pub(crate) enum Format {
     Toml,
     Json,
+}
+
+/// A text in which changes of meaning can be found a place.
+pub(crate) trait Editable {
+    /// Adds to the array at `path`, or tells what the array there is to be.
+    fn append(&self, path: &[String], values: &[Value], splices: &mut Vec<Splice>) -> Result<Option<Vec<Value>>>;
+    /// Takes elements out of the array at `path`.
+    fn take(&self, path: &[String], values: &[Value], splices: &mut Vec<Splice>) -> Result<()>;
+    /// Takes keys away.
+    fn remove_keys(&self, paths: &[&[String]], splices: &mut Vec<Splice>);
+}
+
+/// Where a text has to be changed, and what is to be added to it besides.
+pub(crate) fn places(text: &impl Editable, ops: &[Op]) -> Result<(Table, Vec<Splice>)> {
+    let mut additions = Value::Table(Table::new());
+    let mut splices = Vec::new();
+    let mut removed: Vec<&[String]> = Vec::new();
+    for op in ops {
+        match op {
+            Op::Merge(table) => additions.overlay(&Value::Table(table.clone())),
+            Op::Remove(path) => removed.push(path),
+            Op::Append(path, values) => {
+                if let Some(list) = text.append(path, values, &mut splices)? {
+                    let keys: Vec<&str> = path.iter().map(String::as_str).collect();
+                    additions.overlay(&Value::nested(&keys, Value::Array(list)));
+                }
+            }
+            Op::Take(path, values) => text.take(path, values, &mut splices)?,
+        }
+    }
+    text.remove_keys(&removed, &mut splices);
+    match additions {
+        Value::Table(additions) => Ok((additions, splices)),
+        // A table stays one, whatever is laid over it.
+        _ => Ok((Table::new(), splices)),
+    }
 }
 
 /// What `text` means; an empty text is an empty table.

@@ -3,7 +3,7 @@
 use std::{ops::Range, path::Path};
 
 use crate::{
-    edit::Op,
+    edit::{self, Editable, Op},
     error::{Error, Position, Result},
     splice::{BOM, Splice, indent, line_start, newline, splice},
     value::{Table, Value},
@@ -63,32 +63,7 @@ impl<'a> JsonText<'a> {
 
     /// The text with the changes made.
     pub(crate) fn edit(&self, ops: &[Op]) -> Result<String> {
-        let mut additions = Value::Table(Table::new());
-        let mut splices = Vec::new();
-        let mut removed: Vec<&[String]> = Vec::new();
-        for op in ops {
-            match op {
-                Op::Merge(table) => additions.overlay(&Value::Table(table.clone())),
-                Op::Remove(path) if path.is_empty() => {}
-                Op::Remove(path) => removed.push(path),
-                Op::Append(path, values) => {
-                    let mut list = match self.find(path).map(|node| node.value(self.text)) {
-                        Some(Value::Array(list)) => list,
-                        _ => Vec::new(),
-                    };
-                    list.extend(values.iter().cloned());
-                    let keys: Vec<&str> = path.iter().map(String::as_str).collect();
-                    additions.overlay(&Value::nested(&keys, Value::Array(list)));
-                }
-                Op::Take(path, values) => self.take(path, values, &mut splices),
-            }
-        }
-        if let Some(root) = &self.root {
-            remove(root, &removed, &mut splices);
-        }
-        let Value::Table(additions) = additions else {
-            return Ok(self.text.to_owned());
-        };
+        let (additions, mut splices) = edit::places(self, ops)?;
         match &self.root {
             None if additions.is_empty() => return Ok(self.text.to_owned()),
             None => {
@@ -178,18 +153,6 @@ impl<'a> JsonText<'a> {
         splices.push(Splice::insert(last.value.span.end, added.concat()));
     }
 
-    fn take(&self, path: &[String], values: &[Value], splices: &mut Vec<Splice>) {
-        if let Some(list) = self.find(path)
-            && let Kind::Array(items) = &list.kind
-        {
-            let items: Vec<_> = items
-                .iter()
-                .map(|item| (item.span.clone(), values.contains(&item.value(self.text))))
-                .collect();
-            remove_items(&list.span, &items, splices);
-        }
-    }
-
     fn refuse_duplicate(&self, node: &Node, key: &str, path: &[String]) -> Result<()> {
         let Kind::Object(members) = &node.kind else {
             return Ok(());
@@ -235,6 +198,37 @@ impl<'a> JsonText<'a> {
                 indent(self.text, member.key.start).to_owned()
             }
             _ => DEFAULT_INDENT.to_owned(),
+        }
+    }
+}
+
+impl Editable for JsonText<'_> {
+    fn append(&self, path: &[String], values: &[Value], _: &mut Vec<Splice>) -> Result<Option<Vec<Value>>> {
+        let mut list = match self.find(path).map(|node| node.value(self.text)) {
+            Some(Value::Array(list)) => list,
+            _ => Vec::new(),
+        };
+        list.extend(values.iter().cloned());
+        Ok(Some(list))
+    }
+
+    fn take(&self, path: &[String], values: &[Value], splices: &mut Vec<Splice>) -> Result<()> {
+        if let Some(list) = self.find(path)
+            && let Kind::Array(items) = &list.kind
+        {
+            let items: Vec<_> = items
+                .iter()
+                .map(|item| (item.span.clone(), values.contains(&item.value(self.text))))
+                .collect();
+            remove_items(&list.span, &items, splices);
+        }
+        Ok(())
+    }
+
+    fn remove_keys(&self, paths: &[&[String]], splices: &mut Vec<Splice>) {
+        let paths: Vec<_> = paths.iter().copied().filter(|path| !path.is_empty()).collect();
+        if let Some(root) = &self.root {
+            remove(root, &paths, splices);
         }
     }
 }

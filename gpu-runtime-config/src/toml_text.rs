@@ -8,9 +8,9 @@ use std::{cell::OnceCell, ops::Range, path::Path};
 use toml_edit::{Document, InlineTable, Item, Table as TomlTable, TableLike, Value as TomlValue};
 
 use crate::{
-    edit::Op,
+    edit::{self, Editable, Op},
     error::{Error, Position, Result},
-    splice::splice,
+    splice::{Splice, splice},
     value::{Table, Value},
 };
 
@@ -80,32 +80,8 @@ impl<'a> TomlText<'a> {
 
     /// The text with the changes made.
     pub(crate) fn edit(&self, ops: &[Op]) -> Result<String> {
-        let mut additions = Value::Table(Table::new());
-        let mut splices = Vec::new();
-        let mut removed: Vec<&[String]> = Vec::new();
-        for op in ops {
-            match op {
-                Op::Merge(table) => additions.overlay(&Value::Table(table.clone())),
-                Op::Remove(path) => removed.push(path),
-                Op::Append(path, values) => {
-                    if let Some(array) = self.array(path)? {
-                        list::append(self.text, array, values, &mut splices);
-                    } else {
-                        let keys: Vec<&str> = path.iter().map(String::as_str).collect();
-                        additions.overlay(&Value::nested(&keys, Value::Array(values.clone())));
-                    }
-                }
-                Op::Take(path, values) => {
-                    if let Some(array) = self.array(path)? {
-                        list::take(self.text, array, values, &mut splices);
-                    }
-                }
-            }
-        }
-        self.remove_all(&removed, &mut splices);
-        if let Value::Table(additions) = &additions {
-            self.add(additions, &mut splices)?;
-        }
+        let (additions, mut splices) = edit::places(self, ops)?;
+        self.add(&additions, &mut splices)?;
         Ok(splice(self.text, splices))
     }
 
@@ -130,6 +106,27 @@ impl<'a> TomlText<'a> {
     /// A key as it is written.
     fn raw_key(&self, table: &dyn TableLike, key: &str) -> &'a str {
         key_span(table, key).map_or("", |span| &self.text[span])
+    }
+}
+
+impl Editable for TomlText<'_> {
+    fn append(&self, path: &[String], values: &[Value], splices: &mut Vec<Splice>) -> Result<Option<Vec<Value>>> {
+        let Some(array) = self.array(path)? else {
+            return Ok(Some(values.to_vec()));
+        };
+        list::append(self.text, array, values, splices);
+        Ok(None)
+    }
+
+    fn take(&self, path: &[String], values: &[Value], splices: &mut Vec<Splice>) -> Result<()> {
+        if let Some(array) = self.array(path)? {
+            list::take(self.text, array, values, splices);
+        }
+        Ok(())
+    }
+
+    fn remove_keys(&self, paths: &[&[String]], splices: &mut Vec<Splice>) {
+        self.remove_all(paths, splices);
     }
 }
 

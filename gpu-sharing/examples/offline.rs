@@ -64,17 +64,14 @@ fn fleet(gpus: usize, seed: u64) -> Result<(Fleet, Demand, u32), Box<dyn std::er
                 if !share(&instances, pinned)
                     && let Some(instance) = fill(&mut random, &instances).filter(|more| !whole(more))
                 {
-                    instances.push(Held { instance, pinned });
+                    instances.push(Held::whole(instance, pinned));
                 }
             }
         }
         let mut hidden: Vec<Held> = instances.iter().filter(|held| held.pinned).cloned().collect();
         for _ in 0..60 {
             if let Some(instance) = fill(&mut random, &hidden) {
-                hidden.push(Held {
-                    instance: instance.clone(),
-                    pinned: false,
-                });
+                hidden.push(Held::whole(instance.clone(), false));
                 if random.below(100) < 95 {
                     demand.add(instance.profile, 1);
                     wanted += 1;

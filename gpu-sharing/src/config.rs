@@ -36,7 +36,7 @@
 //! - [`Error`], [`Warning`]: in the vendor's words where a user of its programs knows them
 
 mod devices;
-mod document;
+pub(crate) mod document;
 mod error;
 mod file;
 mod flags;

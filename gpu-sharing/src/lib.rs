@@ -1,8 +1,8 @@
 //! Sharing GPUs: how to cut them into MIG instances, and how to hand one out several times.
 //!
 //! Values in, values out: a [`Board`](mig::Board) from the catalogue or from a driver's own list, the state of a fleet, and
-//! what is wanted; a checked list of steps or a placement comes back. Nothing is read, written or timed here, so the crate
-//! can be embedded in a scheduler, an autoscaler or a node agent alike.
+//! what is wanted; a checked list of steps or a placement comes back. Without features nothing is read, written or timed here, so the
+//! crate can be embedded in a scheduler, an autoscaler or a node agent alike.
 //!
 //! # Example
 //!
@@ -22,17 +22,27 @@
 //! # Where things are
 //! - [`config`]: the vendor's configuration file, as written and as resolved
 //! - [`mig`]: profiles, boards, geometries; plans, online placement, defragmentation, drawings
+//! - [`mps`]: GPUs shared by several containers at once: limits, and what a container gets
 //! - [`time_slicing`]: ids of replicas and which to hand out together
 //!
+//! # Features
+//! Name | Adds | Default
+//! ---|---|---
+//! `files` | reading what an MPS daemon says on this node | no
+//! `mps-daemon` | running the MPS daemons of a node; needs tokio | no
+//!
 //! # What this crate does not do
-//! It calls no driver and knows nothing of Kubernetes. Carrying out a step is somebody else's job.
+//! It calls no driver and knows nothing of Kubernetes. Carrying out a step of a MIG plan is somebody else's job.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod config;
 pub mod mig;
+pub mod mps;
 pub mod time_slicing;
+
+pub use gpu_core;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")] // the README's code is compiled and run

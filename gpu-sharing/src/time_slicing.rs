@@ -171,43 +171,61 @@ pub fn prefer(
     size: usize,
     spread: Spread,
 ) -> Result<Vec<SharedId>, PreferError> {
-    let needed = size.checked_sub(required.len()).ok_or(PreferError {
+    prefer_on(all, available, required, size, spread, SharedId::device)
+}
+
+/// The same where several devices, as the MIG devices of one GPU, share what is to be filled first: `place` tells what a
+/// device lies on. Among the devices of one place, the one that is used least goes first.
+///
+/// # Errors
+///
+/// As [`prefer`].
+pub fn prefer_on<'a>(
+    all: &'a [SharedId],
+    available: &[SharedId],
+    required: &[SharedId],
+    size: usize,
+    spread: Spread,
+    place: impl Fn(&'a SharedId) -> &'a str,
+) -> Result<Vec<SharedId>, PreferError> {
+    let too_few = PreferError {
         size,
         available: available.len(),
-    })?;
-    let known: BTreeSet<_> = all.iter().collect();
-    let mut free: BTreeSet<_> = available.iter().filter(|id| known.contains(id)).collect();
-    for id in required {
-        free.remove(id);
+    };
+    let needed = size.checked_sub(required.len()).ok_or(too_few)?;
+    let (available, required_ids): (BTreeSet<_>, BTreeSet<_>) = (available.iter().collect(), required.iter().collect());
+    let mut free: Vec<&SharedId> = Vec::new();
+    let (mut used, mut on_device) = (BTreeMap::<&str, usize>::new(), BTreeMap::<&str, usize>::new());
+    for id in all {
+        let is_free = available.contains(id) && !required_ids.contains(id);
+        *used.entry(place(id)).or_default() += usize::from(!is_free);
+        *on_device.entry(id.device()).or_default() += usize::from(!is_free);
+        if is_free {
+            free.push(id);
+        }
     }
     if free.len() < needed {
-        return Err(PreferError {
-            size,
-            available: available.len(),
-        });
-    }
-    let mut used: BTreeMap<&str, usize> = BTreeMap::new();
-    for id in all {
-        *used.entry(&id.device).or_default() += usize::from(!free.contains(id));
+        return Err(too_few);
     }
     let mut picked: BTreeMap<&str, usize> = BTreeMap::new();
     let mut ids = required.to_vec();
     for _ in 0..needed {
-        let rank = |&&id: &&&SharedId| {
-            let (used, picked) = (used[id.device()], picked.get(id.device()).copied().unwrap_or(0));
+        let rank = |(_, id): &(usize, &&'a SharedId)| {
+            let place = place(id);
+            let (used, picked) = (used[place], picked.get(place).copied().unwrap_or(0));
             let load = match spread {
                 Spread::Distributed => used,
                 Spread::Packed => usize::MAX - used,
             };
-            (load, picked)
+            (load, picked, on_device[id.device()])
         };
-        let candidates: Vec<_> = all.iter().filter(|id| free.contains(id)).collect();
-        let Some(&id) = candidates.iter().min_by_key(rank) else {
+        let Some((at, _)) = free.iter().enumerate().min_by_key(rank) else {
             break;
         };
-        free.remove(id);
-        *used.entry(&id.device).or_default() += 1;
-        *picked.entry(&id.device).or_default() += 1;
+        let id = free.remove(at);
+        *used.entry(place(id)).or_default() += 1;
+        *on_device.entry(id.device()).or_default() += 1;
+        *picked.entry(place(id)).or_default() += 1;
         ids.push(id.clone());
     }
     Ok(ids)
@@ -263,6 +281,19 @@ mod tests {
         check("a::2 b::0 b::1 b::2", "", 2, Spread::Packed, "a::2 b::0");
         check("a::1 a::2 b::0 b::1 b::2", "b::1", 2, Spread::Packed, "b::1 a::1");
         check("a::0", "", 0, Spread::Packed, "");
+    }
+
+    #[test]
+    fn devices_of_one_place_are_filled_together() {
+        let all = ids("a::0 a::1 b::0 b::1 c::0 c::1");
+        let place = |id: &SharedId| if id.device() == "c" { "second" } else { "first" };
+        let check = |available: &str, size, spread, expected: &str| {
+            let chosen = prefer_on(&all, &ids(available), &[], size, spread, place).unwrap();
+            assert_eq!(chosen, ids(expected));
+        };
+        check("a::0 a::1 b::0 b::1 c::0 c::1", 2, Spread::Distributed, "a::0 c::0");
+        check("a::0 a::1 b::0 b::1 c::0", 2, Spread::Packed, "c::0 a::0");
+        check("a::1 b::0 b::1 c::0 c::1", 3, Spread::Packed, "b::0 a::1 b::1");
     }
 
     #[test]

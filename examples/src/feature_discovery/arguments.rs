@@ -8,6 +8,7 @@ use gpu_labels::gpu_sharing::config::{DiscoveryStrategy, Flags, GfdFlags, Interv
 use crate::{
     logging::Logging,
     names::{self, feature_discovery as env},
+    settings::ConfigArguments,
     vendor,
 };
 
@@ -20,6 +21,9 @@ use crate::{
 pub(super) struct FeatureDiscovery {
     #[command(flatten)]
     pub(super) vendor: Vendor,
+
+    #[command(flatten)]
+    pub(super) file: ConfigArguments,
 
     #[command(flatten)]
     pub(super) cluster: Cluster,
@@ -79,11 +83,6 @@ pub(super) struct Vendor {
     /// The file with the machine's type, below the host root; an empty one for none [`GFD_MACHINE_TYPE_FILE`]
     #[arg(long, value_name = "PATH")]
     pub(super) machine_type_file: Option<String>,
-
-    /// The configuration file that is shared with the device plugin; read anew when it changes, and at SIGHUP
-    /// [`GFD_CONFIG_FILE`, `CONFIG_FILE`]
-    #[arg(long, value_name = "PATH")]
-    pub(super) config_file: Option<String>,
 }
 
 /// How the API server is reached.
@@ -155,18 +154,8 @@ pub(super) struct Ours {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) remove_on_exit: bool,
 
-    /// Pass over keys of the configuration file that nothing reads, with a warning (an addition of this program)
-    #[arg(long, env = env::LENIENT_CONFIG, value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(super) lenient_config: bool,
-
-    /// Honour `resources`, `rename` and `devices` in the configuration file (an addition of this program)
-    #[arg(long, env = env::RESOURCE_NAMING, value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(super) resource_naming: bool,
-
     /// Answer /healthz at this address (an addition of this program)
-    #[arg(long, env = env::LISTEN, value_name = "ADDRESS:PORT")]
+    #[arg(long, env = names::LISTEN, value_name = "ADDRESS:PORT")]
     pub(super) listen: Option<SocketAddr>,
 
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)

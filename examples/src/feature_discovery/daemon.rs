@@ -10,8 +10,12 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{arguments::FeatureDiscovery, health, labeller::Labeller, settings::Settings};
-use crate::stop::{self, StopSignals};
+use super::{arguments::FeatureDiscovery, labeller::Labeller};
+use crate::{
+    health,
+    settings::Settings,
+    stop::{self, StopSignals},
+};
 
 /// How often the configuration file is looked at.
 const CONFIG_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +36,10 @@ pub(super) async fn run(arguments: &FeatureDiscovery, settings: Settings) -> any
     let (changes, changed) = mpsc::unbounded_channel();
     let mut labeller = Labeller::new(arguments, settings, Some(changes)).await?;
     if let Some(address) = arguments.ours.listen {
-        health::serve(address, labeller.state()).await?;
+        // Always well: its labels stay while it fails, so that being started anew would help nobody.
+        let state = labeller.state();
+        let answer = move |path: &str| (path == "/healthz").then(|| Ok(state.borrow().clone()));
+        health::serve(address, answer).await?;
     }
     // Whatever it waits for, an API server or a driver, it is told to end at once.
     let signal = tokio::select! {

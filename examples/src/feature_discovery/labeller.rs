@@ -17,10 +17,9 @@ use tokio::sync::{mpsc, watch};
 use super::{
     arguments::FeatureDiscovery,
     hardware::Hardware,
-    settings::{Settings, config_text},
     target::Target,
 };
-use crate::program;
+use crate::{program, settings::Settings};
 
 /// What labels a node, and what it has said so far.
 pub(super) struct Labeller<'a> {
@@ -50,7 +49,7 @@ impl<'a> Labeller<'a> {
         changes: Option<mpsc::UnboundedSender<()>>,
     ) -> anyhow::Result<Self> {
         let target = Target::new(arguments, &settings.config).await?;
-        let search = settings.library_search(arguments);
+        let search = arguments.library_search(&settings.config);
         let labeller = Self {
             arguments,
             timestamp: timestamp(&settings),
@@ -159,7 +158,7 @@ impl<'a> Labeller<'a> {
 
     /// Whether the configuration file says something else than what is in force, and than what was refused.
     pub(super) fn config_changed(&self) -> bool {
-        let Ok(text) = config_text(self.arguments) else {
+        let Ok(text) = self.arguments.config_text() else {
             return false; // a ConfigMap that is being replaced
         };
         text != self.settings.text && text != self.refused
@@ -167,9 +166,9 @@ impl<'a> Labeller<'a> {
 
     /// Takes over new settings, or keeps those in force where the new ones cannot be used.
     pub(super) async fn reload(&mut self) {
-        let text = config_text(self.arguments).ok().flatten();
+        let text = self.arguments.config_text().ok().flatten();
         let renewed = async {
-            let settings = Settings::read(self.arguments)?;
+            let settings = self.arguments.settings()?;
             let target = Target::new(self.arguments, &settings.config).await?;
             anyhow::Ok((settings, target))
         };
@@ -177,7 +176,7 @@ impl<'a> Labeller<'a> {
             Ok((settings, target)) => {
                 tracing::info!("the configuration is read anew");
                 self.timestamp = timestamp(&settings);
-                self.hardware.search(settings.library_search(self.arguments));
+                self.hardware.search(self.arguments.library_search(&settings.config));
                 self.settings = settings;
                 self.target = target;
                 self.refused = None;

@@ -7,16 +7,12 @@ use gpu_labels::{
     FeatureFile, Labels,
     cluster::{NodeFeature, NodeLabels, Owner, Pci},
     gpu_sharing::config::Config,
-    kube::{
-        self, Client,
-        client::ClientBuilder,
-        config::{KubeConfigOptions, Kubeconfig},
-    },
+    kube::{Client, client::ClientBuilder},
 };
 use tower::limit::RateLimitLayer;
 
 use super::arguments::{FeatureDiscovery, OwnerKind};
-use crate::program;
+use crate::{cluster, program};
 
 /// Where labels go.
 #[derive(Debug)]
@@ -148,24 +144,12 @@ fn words(error: kube::Error) -> anyhow::Error {
 }
 
 async fn client(program: &FeatureDiscovery) -> anyhow::Result<Client> {
-    let cluster = &program.cluster;
-    let context = "cannot find out where the API server is";
-    let mut config = match cluster.kubeconfig.as_ref().filter(|path| !path.as_os_str().is_empty()) {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).context(context)?;
-            let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .context(context)?
-        }
-        None => kube::Config::incluster().context(context)?,
-    };
-    // A server that does not answer must not keep a round from ending,
-    config.read_timeout = Some(Duration::from_secs(30));
-    // and one that is busy is a state to speak of: the client's own retries are silent for minutes.
+    let arguments = &program.cluster;
+    let mut config = cluster::config(arguments.kubeconfig.as_deref()).await?;
+    // An API server that is busy is a state to speak of: the client's own retries are silent for minutes.
     config.default_retry = false;
-    let period = Duration::from_secs_f64(f64::from(cluster.kube_api_burst) / cluster.kube_api_qps);
-    let limit = RateLimitLayer::new(u64::from(cluster.kube_api_burst), period);
+    let period = Duration::from_secs_f64(f64::from(arguments.kube_api_burst) / arguments.kube_api_qps);
+    let limit = RateLimitLayer::new(u64::from(arguments.kube_api_burst), period);
     let builder = ClientBuilder::try_from(config).context("cannot set up the way to the API server")?;
     Ok(builder.with_layer(&limit).build())
 }

@@ -4,11 +4,11 @@ use clap::{CommandFactory, Parser};
 use gpu_labels::gpu_sharing::config::{Config, DiscoveryStrategy, Interval, MigStrategy};
 
 use super::*;
-use crate::program::BadUsage;
+use crate::{program::BadUsage, settings::Settings};
 
 fn settings(arguments: &[&str]) -> anyhow::Result<Settings> {
     let name = ["gpu-feature-discovery", "--node-name=n1"];
-    Settings::read(&FeatureDiscovery::try_parse_from(name.iter().chain(arguments))?)
+    FeatureDiscovery::try_parse_from(name.iter().chain(arguments))?.settings()
 }
 
 #[test]

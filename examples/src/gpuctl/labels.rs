@@ -19,7 +19,7 @@ use super::output::Output;
 use crate::{
     config_file,
     hardware::Hardware,
-    names::feature_discovery::{CONFIG_FILE, MIG_STRATEGY},
+    names::{CONFIG_FILE, feature_discovery::MIG_STRATEGY},
     program::remark,
 };
 

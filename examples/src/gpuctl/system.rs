@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use gpu_cdi::{DiscoverConfig, DriverFiles};
 
+use super::kernel_modules;
 use crate::{
     device_nodes::{self, Node},
     program::remark,
@@ -36,6 +37,14 @@ pub(super) struct CreateDevCharSymlinks {
     #[arg(long)]
     create_all: bool,
 
+    /// Makes the control nodes first; with `--create-all`
+    #[arg(long, requires = "create_all")]
+    create_device_nodes: bool,
+
+    /// Loads the driver's kernel modules first, by the driver root's modprobe; with `--create-all`
+    #[arg(long, requires = "create_all")]
+    load_kernel_modules: bool,
+
     #[command(flatten)]
     common: Common,
 }
@@ -55,6 +64,10 @@ pub(super) struct CreateDeviceNodes {
     /// nvidiactl, nvidia-modeset, nvidia-uvm and nvidia-uvm-tools
     #[arg(long)]
     control_devices: bool,
+
+    /// Loads the driver's kernel modules first, by the root's modprobe
+    #[arg(long)]
+    load_kernel_modules: bool,
 
     #[command(flatten)]
     common: Common,
@@ -80,8 +93,41 @@ impl System {
     }
 }
 
+impl Common {
+    fn load_kernel_modules(&self, root: &Path) -> anyhow::Result<()> {
+        for module in kernel_modules::ALL {
+            if self.dry_run {
+                remark(format_args!("would load the kernel module `{module}`"));
+            } else {
+                kernel_modules::load(module, root)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_control_nodes(&self, dev_root: &Path) -> anyhow::Result<()> {
+        for node in device_nodes::control(&self.host_root) {
+            if self.dry_run {
+                remark(format_args!("would make `{}` {}:{}", node.path, node.major, node.minor));
+                continue;
+            }
+            let path = device_nodes::here(&node, dev_root);
+            if device_nodes::create(&node, dev_root).with_context(|| format!("cannot make `{}`", path.display()))? {
+                remark(format_args!("made `{}`", path.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl CreateDevCharSymlinks {
     fn run(&self) -> anyhow::Result<()> {
+        if self.load_kernel_modules {
+            self.common.load_kernel_modules(&self.driver_root)?;
+        }
+        if self.create_device_nodes {
+            self.common.create_control_nodes(&self.driver_root)?;
+        }
         let nodes = if self.create_all {
             device_nodes::all(&self.common.host_root)
         } else {
@@ -130,6 +176,7 @@ impl CreateDevCharSymlinks {
                 path: node.path.clone(),
                 major: number.major,
                 minor: number.minor,
+                mode: node.mode,
             })
         };
         Ok(nodes.filter_map(node).collect())
@@ -142,19 +189,10 @@ impl CreateDeviceNodes {
             self.control_devices,
             "say which nodes are to be made: `--control-devices`"
         );
-        for node in device_nodes::control(&self.common.host_root) {
-            if self.common.dry_run {
-                remark(format_args!("would make `{}` {}:{}", node.path, node.major, node.minor));
-                continue;
-            }
-            let path = device_nodes::here(&node, &self.dev_root);
-            if device_nodes::create(&node, &self.dev_root)
-                .with_context(|| format!("cannot make `{}`", path.display()))?
-            {
-                remark(format_args!("made `{}`", path.display()));
-            }
+        if self.load_kernel_modules {
+            self.common.load_kernel_modules(&self.dev_root)?;
         }
-        Ok(())
+        self.common.create_control_nodes(&self.dev_root)
     }
 }
 
@@ -206,6 +244,8 @@ mod tests {
             dev_char_path: root.path().join("char"),
             driver_root: "/run/nvidia/driver".into(),
             create_all: true,
+            create_device_nodes: false,
+            load_kernel_modules: false,
             common: Common {
                 dry_run: false,
                 host_root: root.path().to_owned(),

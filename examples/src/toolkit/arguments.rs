@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, ValueEnum};
+use clap::{Args, CommandFactory as _, ValueEnum, error::ErrorKind};
 use gpu_runtime_config::{
     Cdi, Settings,
     apply::{Health, Restart},
@@ -71,10 +71,11 @@ pub(super) struct Arguments {
     #[arg(long, env = "RUNTIME_EXECUTABLE_PATH", value_name = "PATH")]
     pub(super) executable_path: Option<PathBuf>,
 
-    /// Where the engine's settings are read from: always its files, merged as the engine does it
-    #[arg(long, alias = "config-sources", env = "RUNTIME_CONFIG_SOURCES", value_delimiter = ',', value_enum,
-          default_values = ["command", "file"], hide_possible_values = true)]
-    config_source: Vec<ConfigSource>,
+    /// Where the engine's settings are read from, also set by `RUNTIME_CONFIG_SOURCE`; `command` and `file` are always its
+    /// files, merged as the engine does it, and so is `file=PATH`, which must be its main file
+    #[arg(long, alias = "config-sources", env = "RUNTIME_CONFIG_SOURCES", value_name = "SOURCE",
+          default_value_t = vendor::env_or("RUNTIME_CONFIG_SOURCE", "command,file"))]
+    config_source: String,
 
     /// Its socket, also set by `CONTAINERD_SOCKET` and `DOCKER_SOCKET` [default: the engine's own]
     #[arg(long, env = "RUNTIME_SOCKET", value_name = "PATH")]
@@ -212,12 +213,6 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ConfigSource {
-    #[value(alias = "command")]
-    File,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum RestartMode {
     /// SIGHUP to the process behind the socket
     Signal,
@@ -273,6 +268,34 @@ fn or_older(value: Option<&String>, engine: Engine, containerd: &str, docker: &s
 }
 
 impl Arguments {
+    /// Ends the program with bad usage where settings contradict each other or ask for what it does not do.
+    pub(super) fn check(&self) {
+        if let Some(source) = self
+            .config_source
+            .split(',')
+            .map(str::trim)
+            .find(|source| !self.is_read(source))
+        {
+            let message = format!(
+                "the engine's settings cannot be read from `{source}`: they are read from its main file and what that imports\n"
+            );
+            super::Toolkit::command().error(ErrorKind::InvalidValue, message).exit();
+        }
+    }
+
+    /// Whether a source of settings is the engine's main file, here or on the host.
+    fn is_read(&self, source: &str) -> bool {
+        let Some(path) = source.strip_prefix("file=") else {
+            return matches!(source, "" | "command" | "file");
+        };
+        let main = self.main().unwrap_or_else(|| self.runtime.main().into());
+        let on_host = |path: &Path| match path.strip_prefix(&self.host_root) {
+            Ok(rest) => Path::new("/").join(rest),
+            Err(_) => path.to_owned(),
+        };
+        on_host(Path::new(path)) == on_host(&main)
+    }
+
     /// Where the programs are installed, here and on the host.
     pub(super) fn folder(&self) -> PathBuf {
         Path::new(&self.toolkit_install_dir).join("toolkit")
@@ -427,14 +450,23 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_bad_usage() {
-        for argument in [
-            "--runtime=podman",
-            "--restart-mode=kill",
-            "--config-source=file=/x",
-            "--create-device-nodes=all",
-        ] {
+        for argument in ["--runtime=podman", "--restart-mode=kill", "--create-device-nodes=all"] {
             assert!(Program::try_parse_from(["x", argument]).is_err(), "{argument}");
         }
-        parse(&["--config-source=command,file"]);
+    }
+
+    #[test]
+    fn settings_are_read_from_the_engines_main_file() {
+        #[track_caller]
+        fn check(source: &str, expected: bool) {
+            let arguments = parse(&["--runtime=containerd", "--host-root=/host", "--config=/c/config.toml"]);
+            assert_eq!(arguments.is_read(source), expected, "{source}");
+        }
+        check("command", true);
+        check("file", true);
+        check("file=/c/config.toml", true);
+        check("file=/host/c/config.toml", true);
+        check("file=/x", false);
+        check("url", false);
     }
 }

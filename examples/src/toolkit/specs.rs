@@ -3,16 +3,21 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
-use gpu_cdi::{DriverFiles, GenerateOptions, Spec, generate, generate_management};
+use anyhow::{Context as _, bail};
+use gpu_cdi::{
+    Companion, DriverFiles, GenerateOptions, Kind, Spec, generate, generate_companion, generate_imex,
+    generate_management,
+};
 use gpu_core::nvml::{Library, LibrarySearch};
 
-use super::{arguments::Arguments, install};
+use super::{arguments::Arguments, child, install};
+use crate::device_nodes;
 
 /// The file with the node's GPUs. The vendor's refresh service writes the same one: two files that describe the same
 /// devices would make both useless.
@@ -24,13 +29,11 @@ const DEVICES: [&str; 3] = ["dev", "dev/nvidia-caps", "dev/nvidia-caps-imex-chan
 /// How long a node is left alone that could not be described in full, and is as it was.
 const TRY_AGAIN: Duration = Duration::from_mins(1);
 
-/// Writes the files.
+/// Has the files written.
 #[derive(Debug)]
 pub(super) struct Specs<'a> {
     arguments: &'a Arguments,
     last: Option<Attempt>,
-    /// Why a file could not be written at the last attempt.
-    said: Vec<String>,
 }
 
 /// One description of the node.
@@ -49,65 +52,132 @@ struct Fingerprint {
     driver: Option<String>,
     /// NVIDIA's device nodes with their numbers and modes.
     nodes: BTreeMap<PathBuf, (u64, u32)>,
-    /// The GPUs' MIG devices.
-    capabilities: Option<String>,
+    /// The GPUs' MIG devices: the folders of their capabilities.
+    capabilities: Vec<PathBuf>,
 }
 
 impl<'a> Specs<'a> {
     pub(super) fn new(arguments: &'a Arguments) -> Self {
-        Self {
-            arguments,
-            last: None,
-            said: Vec::new(),
-        }
+        Self { arguments, last: None }
     }
 
-    /// Describes the node, if it is not as it was described last.
+    /// Has the node described, if it is not as it was described last.
     ///
-    /// A node without a driver, or with one that does not work, has nothing to describe yet: that is logged, each reason
-    /// once, and tried again when the node changes or a minute has passed.
+    /// A node without a driver, or with one that does not work, has nothing to describe yet: that is logged, and tried again
+    /// when the node changes or a minute has passed.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(super) fn update(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn update(&mut self) -> anyhow::Result<()> {
         if !self.arguments.cdi_enabled {
             return Ok(());
         }
-        let now = self.fingerprint();
+        let now = Fingerprint::of(self.arguments);
         if let Some(last) = &self.last
             && last.node == now
             && (last.in_full || last.when.elapsed() < TRY_AGAIN)
         {
             return Ok(());
         }
-        let folder = &self.arguments.cdi_output_dir;
-        let files = [
-            (self.arguments.cdi_kind.file_stem() + ".yaml", self.management()),
-            (GPUS.to_owned(), self.gpus()),
-        ];
-        let mut missing = Vec::new();
-        for (name, spec) in files {
-            match spec {
-                Ok(spec) => put(&spec, &folder.join(name))?,
-                Err(error) => missing.push(format!("`{name}` is not written: {error:#}")),
+        let in_full = match child::run("--describe").await {
+            Ok(status) if status.success() => true,
+            Ok(status) if status.code() == Some(IN_PART) => false,
+            Ok(status) if status.code().is_some() => bail!("the node could not be described: {status}"),
+            // The driver broke it, or hung: no reason to leave the node as it is otherwise.
+            Ok(status) => {
+                tracing::warn!("the reader of the driver did not end by itself: {status}");
+                false
             }
-        }
+            Err(error) => {
+                tracing::warn!("the node is not described: {error:#}");
+                false
+            }
+        };
+        // As it is now: the child made nodes that were missing.
         self.last = Some(Attempt {
-            node: now,
-            in_full: missing.is_empty(),
+            node: Fingerprint::of(self.arguments),
+            in_full,
             when: Instant::now(),
         });
-        for reason in missing.iter().filter(|reason| !self.said.contains(reason)) {
-            tracing::warn!("{reason}");
-        }
-        self.said = missing;
         Ok(())
     }
+}
 
+/// The exit code of a child that could not write all files, since the node has nothing to describe yet.
+const IN_PART: i32 = 3;
+
+/// Describes the node: what the child does.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(super) fn describe(arguments: &Arguments) -> anyhow::Result<()> {
+    let node = Description { arguments };
+    if arguments.creates_control_nodes() {
+        // The driver's own programs make these when they are run, and a container without them sees no MIG device.
+        super::create_nodes(arguments, &device_nodes::mig(&arguments.host_root));
+    }
+    let folder = &arguments.cdi_output_dir;
+    let files = [
+        (arguments.cdi_kind.file_stem() + ".yaml", node.management()),
+        (GPUS.to_owned(), node.gpus()),
+    ];
+    node.companions(folder)?;
+    let mut in_full = true;
+    for (name, spec) in files {
+        match spec {
+            Ok(spec) => put(&spec, &folder.join(name))?,
+            Err(error) => {
+                tracing::warn!("`{name}` is not written: {error:#}");
+                in_full = false;
+            }
+        }
+    }
+    if !in_full {
+        #[expect(clippy::exit, reason = "a third outcome, which only the parent sees")]
+        std::process::exit(IN_PART);
+    }
+    Ok(())
+}
+
+/// A node, to be described.
+struct Description<'a> {
+    arguments: &'a Arguments,
+}
+
+impl Description<'_> {
     fn management(&self) -> anyhow::Result<Spec> {
         let mut options = self.options();
         options.kind = self.arguments.cdi_kind.clone();
         Ok(generate_management(&self.files(None)?, &options)?)
+    }
+
+    /// The devices beside GPUs that this node has, each of a kind of its own, so that the runtime finds them by their variables.
+    fn companions(&self, folder: &Path) -> anyhow::Result<()> {
+        // Why there are none is said where the GPUs are described.
+        let Ok(files) = self.files(None) else {
+            return Ok(());
+        };
+        let options = |class: &str| {
+            let mut options = self.options();
+            options.kind = Kind::new(options.kind.vendor(), class).expect("a valid kind");
+            options
+        };
+        let companions = Companion::ALL.map(|companion| {
+            let options = options(companion.as_str());
+            (options.kind.clone(), generate_companion(companion, &files, &options))
+        });
+        let imex = options("imex-channel");
+        let channels = (imex.kind.clone(), generate_imex(&files, &[], &imex));
+        for (kind, spec) in companions.into_iter().chain([channels]) {
+            let path = folder.join(kind.file_stem() + ".yaml");
+            match spec {
+                Ok(spec) => put(&spec, &path)?,
+                // Gone, or never there: what is left of it would keep containers from starting.
+                Err(error) if error.is_nothing_found() => remove(&path)?,
+                Err(error) => tracing::warn!("`{}` is not written: {error}", path.display()),
+            }
+        }
+        Ok(())
     }
 
     /// The GPUs that NVML tells of. The driver is let go afterwards: it may be replaced while this program runs.
@@ -124,6 +194,9 @@ impl<'a> Specs<'a> {
         let generated = generate(&inventory, &files, &self.options())?;
         for device in &generated.skipped {
             tracing::warn!("not described: {device}");
+        }
+        for missing in files.missing() {
+            tracing::warn!("{missing}");
         }
         Ok(generated.spec)
     }
@@ -144,6 +217,7 @@ impl<'a> Specs<'a> {
         let mut options = GenerateOptions::default();
         options.host_driver_root = Some(self.arguments.driver_root.clone());
         options.host_dev_root = Some(self.arguments.dev_root_on_host().to_owned());
+        options.combined_hook = true;
         options.hook_path = self
             .arguments
             .folder()
@@ -152,30 +226,58 @@ impl<'a> Specs<'a> {
             .into_owned();
         options
     }
+}
 
-    fn fingerprint(&self) -> Fingerprint {
-        let root = &self.arguments.host_root;
-        let read = |path: &str| fs::read_to_string(root.join(path)).ok();
-        let dev_root = self.arguments.dev_root_here();
-        Fingerprint {
-            driver: read("proc/driver/nvidia/version").or_else(|| self.library()),
+impl Fingerprint {
+    fn of(arguments: &Arguments) -> Self {
+        let root = &arguments.host_root;
+        let dev_root = arguments.dev_root_here();
+        Self {
+            driver: read(&root.join("proc/driver/nvidia/version")).or_else(|| library(&arguments.driver_root_here())),
             nodes: DEVICES
                 .iter()
                 .flat_map(|folder| nodes(&dev_root.join(folder)))
                 .collect(),
-            capabilities: read("proc/driver/nvidia-caps/mig-minors"),
+            capabilities: instances(&root.join("proc/driver/nvidia/capabilities")),
         }
     }
+}
 
-    /// The driver's library, where the kernel tells no version.
-    fn library(&self) -> Option<String> {
-        let root = self.arguments.driver_root_here();
-        let folders = ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu"];
-        let links = folders.iter().map(|folder| root.join(folder).join("libnvidia-ml.so.1"));
-        links
-            .into_iter()
-            .find_map(|link| Some(fs::read_link(link).ok()?.to_string_lossy().into_owned()))
+/// The first lines of a file of the kernel's.
+fn read(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    fs::File::open(path).ok()?.take(4096).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// The driver's library, where the kernel tells no version.
+fn library(driver_root: &Path) -> Option<String> {
+    let folders = ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu"];
+    let links = folders
+        .iter()
+        .map(|folder| driver_root.join(folder).join("libnvidia-ml.so.1"));
+    links
+        .into_iter()
+        .find_map(|link| Some(fs::read_link(link).ok()?.to_string_lossy().into_owned()))
+}
+
+/// The folders of GPUs, GPU instances and compute instances. The kernel numbers instances anew in other places, so that
+/// another layout has other folders; one that is made anew as it was is told by its nodes' change of time, and means the same.
+fn instances(capabilities: &Path) -> Vec<PathBuf> {
+    let folders = |path: &Path| -> Vec<PathBuf> {
+        let entries = path.read_dir().into_iter().flatten().filter_map(Result::ok);
+        let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        entries.filter(is_folder).map(|entry| entry.path()).collect()
+    };
+    let mut found = Vec::new();
+    for gpu in folders(capabilities) {
+        for instance in folders(&gpu.join("mig")) {
+            found.extend(folders(&instance));
+            found.push(instance);
+        }
     }
+    found.sort_unstable();
+    found
 }
 
 fn nodes(folder: &Path) -> BTreeMap<PathBuf, (u64, u32)> {
@@ -193,6 +295,15 @@ fn nodes(folder: &Path) -> BTreeMap<PathBuf, (u64, u32)> {
         .collect()
 }
 
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => tracing::info!("removed `{}`", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot remove `{}`", path.display())),
+    }
+    Ok(())
+}
+
 /// Writes a spec if the file is another one.
 fn put(spec: &Spec, path: &Path) -> anyhow::Result<()> {
     if Spec::read(path).is_ok_and(|found| found == *spec) {
@@ -206,6 +317,20 @@ fn put(spec: &Spec, path: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_mig_layout_is_seen() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path();
+        fs::create_dir_all(folder.join("gpu0/mig")).unwrap();
+        fs::create_dir_all(folder.join("mig")).unwrap();
+        assert!(instances(folder).is_empty());
+        fs::create_dir_all(folder.join("gpu0/mig/gi1/ci0")).unwrap();
+        let before = instances(folder);
+        assert_eq!(before.len(), 2);
+        fs::create_dir_all(folder.join("gpu0/mig/gi1/ci1")).unwrap();
+        assert_ne!(instances(folder), before);
+    }
 
     #[test]
     fn a_node_that_comes_or_changes_is_seen() {

@@ -185,27 +185,23 @@ fn a_failure_is_one_message_and_exit_code_1() {
 }
 
 #[test]
-fn what_is_not_supported_is_bad_usage_whether_flag_or_variable() {
+fn what_is_not_supported_is_refused_whether_flag_or_variable() {
     let place = Place::new();
     for (variable, value, flag) in [
-        ("MIG_STRATEGY", "mixed", "--mig-strategy=mixed"),
-        ("CONFIG_FILE", "/config.yaml", "--config-file=/config.yaml"),
-        ("PASS_DEVICE_SPECS", "true", "--pass-device-specs"),
         (
-            "DEVICE_LIST_STRATEGY",
-            "volume-mounts",
-            "--device-list-strategy=volume-mounts",
+            "DEVICE_DISCOVERY_STRATEGY",
+            "tegra",
+            "--device-discovery-strategy=tegra",
         ),
+        ("CONFIG_FILE", "/nonexistent", "--config-file=/nonexistent"),
         ("KUBELET_SOCKET", "", "--kubelet-socket="),
     ] {
         let by_variable = run(place.plugin().env(variable, value));
         let by_flag = run(place.plugin().arg(flag));
-        for output in [&by_variable, &by_flag] {
-            assert_eq!(output.status.code(), Some(2), "{flag}: {}", stderr(output));
-            let name = flag.split('=').next().unwrap();
-            assert!(stderr(output).contains(name), "{}", stderr(output));
-        }
+        assert!(!by_variable.status.success(), "{flag}");
+        assert_eq!(by_variable.status.code(), by_flag.status.code());
         assert_eq!(stderr(&by_variable), stderr(&by_flag));
+        assert!(stderr(&by_flag).starts_with("error: "), "{}", stderr(&by_flag));
     }
 }
 
@@ -239,4 +235,119 @@ async fn what_asks_for_nothing_and_what_is_empty_is_understood() {
     let plugin = Running::start(&mut command);
     kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
     check_ends_well(plugin, Signal::TERM);
+}
+
+/// The number of allocatable devices with this configuration file.
+fn sharing(replicas: u32) -> String {
+    format!("sharing: {{ timeSlicing: {{ resources: [{{ name: gpu, replicas: {replicas} }}] }} }}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_file_is_taken_over_by_the_same_process_and_a_broken_one_is_refused_once() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    // As the kubelet mounts a ConfigMap: a link to a link to a folder that is replaced as a whole.
+    let folder = place.dir.path().join("config");
+    let version = |name: &str, text: &str| {
+        fs::create_dir_all(folder.join(name)).unwrap();
+        fs::write(folder.join(name).join("config.yaml"), text).unwrap();
+        let new = folder.join("..data_tmp");
+        std::os::unix::fs::symlink(name, &new).unwrap();
+        fs::rename(new, folder.join("..data")).unwrap();
+    };
+    version("..1", &sharing(4));
+    std::os::unix::fs::symlink("..data/config.yaml", folder.join("config.yaml")).unwrap();
+    let mut command = place.plugin();
+    command.env("CONFIG_FILE", folder.join("config.yaml"));
+    let plugin = Running::start(&mut command);
+    kubelet.wait_for_allocatable(GPU, 16, LONG).await.unwrap();
+
+    version("..2", &sharing(2));
+    kubelet
+        .wait_for_allocatable(GPU, 8, Duration::from_secs(5))
+        .await
+        .unwrap();
+    version("..3", "sharing: { timeSlice: {} }");
+    tokio::time::sleep(Duration::from_millis(2500)).await; // for two looks
+    assert_eq!(kubelet.allocatable(GPU), Some(8));
+    version("..4", "");
+    kubelet
+        .wait_for_allocatable(GPU, 4, Duration::from_secs(5))
+        .await
+        .unwrap();
+    assert_eq!(kubelet.registrations(GPU), 1);
+    let log = check_ends_well(plugin, Signal::TERM);
+    assert_eq!(lines(&log, "did you mean `timeSlicing`"), 1, "{log}");
+}
+
+/// The status code and the body of a probe's answer.
+fn probe(port: u16, path: &str) -> (String, String) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).expect("a status");
+    (status.to_owned(), body.trim_end().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_tell_whether_the_kubelet_has_all_that_is_offered() {
+    let place = Place::new();
+    fs::create_dir(place.dir.path().join("device-plugins")).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let plugin = Running::start(place.plugin().env("GPU_LISTEN", format!("127.0.0.1:{port}")));
+    a_moment().await;
+    let check = |path: &str, status: &str, body: &str| {
+        assert_eq!(probe(port, path), (status.to_owned(), body.to_owned()), "{path}");
+    };
+    check("/healthz", "200", "ok");
+    check("/readyz", "503", "nvidia.com/gpu is not registered with the kubelet");
+    check("/", "404", "there is nothing here");
+    let kubelet = place.kubelet().await;
+    kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
+    a_moment().await;
+    check("/readyz", "200", "ok");
+    check_ends_well(plugin, Signal::TERM);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gpus_of_another_owner_are_left_to_it() {
+    use gpu_core::ownership::{Owner, OwnerFile};
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let owners = OwnerFile::new(place.dir.path().join("owners.json"));
+    let uuids: Vec<_> = place.node.gpus().iter().map(|gpu| gpu.uuid.parse().unwrap()).collect();
+    owners.claim(Owner::Dra, &uuids[..1]).unwrap();
+    let plugin = Running::start(
+        place
+            .plugin()
+            .env("GPU_OWNERS_FILE", owners.path())
+            .env("GPU_RELEASE_ON_EXIT", "true"),
+    );
+    kubelet.wait_for_allocatable(GPU, 3, LONG).await.unwrap();
+    let claims = owners.read().unwrap().owners;
+    assert_eq!((claims.len(), claims[&uuids[1]].owner), (4, Owner::DevicePlugin));
+    let log = check_ends_well(plugin, Signal::TERM);
+    assert_eq!(lines(&log, "is not offered: it is owned by dra"), 1, "{log}");
+    assert_eq!(owners.read().unwrap().owners.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_is_replaced_is_loaded_by_the_same_process_number() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Running::start(&mut place.plugin());
+    kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
+    let mut node = Node::open(place.node.folder()).unwrap();
+    node.load_driver("580").unwrap();
+    kubelet.wait_for_registrations(GPU, 2, LONG).await.unwrap();
+    kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
+    let log = check_ends_well(plugin, Signal::TERM);
+    assert_eq!(lines(&log, "starting anew"), 1, "{log}");
 }

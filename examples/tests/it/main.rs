@@ -9,6 +9,7 @@ use std::{
 
 mod device_plugin;
 mod gpuctl;
+mod mig;
 mod quickstart;
 #[cfg(feature = "stack")]
 mod stack;

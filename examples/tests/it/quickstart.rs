@@ -18,7 +18,7 @@ fn story(arguments: &[&str]) -> (Hardware, String) {
     // The one thing that goes wrong is meant to.
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     assert!(
-        stderr(&output).contains("Xid(79): the GPU is unhealthy"),
+        stderr(&output).contains("is unhealthy (it was healthy): Xid 79"),
         "{}",
         stderr(&output)
     );

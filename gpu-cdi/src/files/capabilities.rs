@@ -1,9 +1,6 @@
 use std::{collections::BTreeMap, path::Path};
 
-use super::{
-    DeviceFile,
-    found::{Search, is_absent},
-};
+use super::{DeviceFile, found::Search};
 
 /// The instances that exist, each with the number of its node.
 const EXISTING: &str = "/proc/driver/nvidia/capabilities";
@@ -75,9 +72,7 @@ fn read(kernel: &mut Search, path: &Path) -> Option<String> {
     match kernel.root.read(path, LIMIT) {
         Ok(content) => Some(String::from_utf8_lossy(&content).into_owned()),
         Err(error) => {
-            if !is_absent(&error) {
-                kernel.problem(path, &error);
-            }
+            kernel.failed(path, &error);
             None
         }
     }

@@ -3,7 +3,7 @@ use std::path::Path;
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
-use super::found::{Search, is_absent};
+use super::found::Search;
 
 /// What counts as a device node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -44,15 +44,18 @@ pub struct DeviceNumber {
 }
 
 /// Folders of device nodes, and the names in them.
-const NODES: [(&str, &[&str]); 5] = [
-    ("/dev", &["nvidia*", "gdrdrv"]),
+const NODES: [(&str, &[&str]); 7] = [
+    ("/dev", &["nvidia*", "gdrdrv", "dxg", "iommu"]),
     ("/dev/nvidia-caps", &["nvidia-cap*"]),
     ("/dev/nvidia-caps-imex-channels", &["channel*"]),
     ("/dev/dri", &["card*", "renderD*"]),
     ("/dev/infiniband", &["uverbs*", "rdma_cm"]),
+    ("/dev/vfio", &["*"]),
+    ("/dev/vfio/devices", &["vfio*"]),
 ];
 
-/// NVIDIA's, DRM's and InfiniBand's nodes. A link is none: what it leads to may be another device tomorrow.
+/// NVIDIA's nodes, and those of DRM, InfiniBand, VFIO and the Windows subsystem. A link is none: what it leads to may be
+/// another device tomorrow.
 pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
     let mut nodes = Vec::new();
     for (dir, patterns) in NODES {
@@ -65,13 +68,11 @@ pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
     nodes
 }
 
-fn node(search: &mut Search, rule: DeviceRule, path: &str) -> Option<DeviceFile> {
+pub(super) fn node(search: &mut Search, rule: DeviceRule, path: &str) -> Option<DeviceFile> {
     let stat = match search.root.lstat(Path::new(path)) {
         Ok(stat) => stat,
         Err(error) => {
-            if !is_absent(&error) {
-                search.problem(Path::new(path), &error);
-            }
+            search.failed(Path::new(path), &error);
             return None;
         }
     };

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     env,
     ffi::OsStr,
     path::{Path, PathBuf},
@@ -29,6 +30,9 @@ pub struct DiscoverConfig {
     /// Folders of the driver root to look for libraries in, in place of the usual ones and the loader's cache.
     /// Default: none.
     pub library_search_paths: Vec<PathBuf>,
+    /// Whether libraries without the driver's version in their names are among the driver's, such as `libGL` and
+    /// `libOpenCL`. Default: no: a container brings its own.
+    pub explicit_libraries: bool,
     /// Folders of the driver root to look for configuration files in, in place of `/etc` and the data folders.
     /// Default: none.
     pub config_search_paths: Vec<PathBuf>,
@@ -50,6 +54,7 @@ impl DiscoverConfig {
             driver_version: None,
             device_rule: DeviceRule::CharacterDevice,
             library_search_paths: Vec::new(),
+            explicit_libraries: false,
             config_search_paths: Vec::new(),
             data_dirs: vec![PathBuf::from("/usr/local/share"), PathBuf::from("/usr/share")],
             binary_search_paths: Vec::new(),
@@ -70,7 +75,13 @@ impl DiscoverConfig {
         self
     }
 
-    fn open(what: &'static str, path: &Path) -> Result<Root> {
+    pub(super) fn open(what: &'static str, path: &Path) -> Result<Root> {
+        if !path.is_absolute() {
+            return Err(Error::RelativeRoot {
+                what,
+                path: path.to_owned(),
+            });
+        }
         Root::open(path).map_err(|source| Error::Root {
             what,
             path: path.to_owned(),
@@ -93,7 +104,8 @@ impl DriverFiles {
     /// without a driver is an empty value.
     ///
     /// # Errors
-    /// [`Error::Root`] if a root cannot be opened.
+    /// [`Error::Root`] if a root cannot be opened, [`Error::RelativeRoot`] if its path is not absolute, and
+    /// [`Error::Exhausted`] if this process may open no more files: what was found then is no whole.
     pub fn discover(config: &DiscoverConfig) -> Result<Self> {
         let dev_root = config.dev_root.as_ref().unwrap_or(&config.driver_root);
         let mut driver = Search::new(DiscoverConfig::open("driver root", &config.driver_root)?);
@@ -113,6 +125,7 @@ impl DriverFiles {
             driver_version: found.version,
             library_dirs: found.dirs,
             libraries: found.libraries,
+            libraries_32: found.libraries_32,
             graphics_libraries,
             xorg_modules,
             binaries: binaries::find(&mut driver, config),
@@ -124,11 +137,24 @@ impl DriverFiles {
             device_nodes,
             drm: drm::find(&mut sys),
             links,
-            problems: driver.problems,
+            problems: driver.finish()?,
         };
-        files.problems.extend(dev.problems);
-        files.problems.extend(sys.problems);
+        files.problems.extend(dev.finish()?);
+        files.problems.extend(sys.finish()?);
         Ok(files)
+    }
+}
+
+impl DriverFiles {
+    /// The [`capabilities`](Self::capabilities) alone: the nodes of the MIG instances that exist, whether or not they are there.
+    ///
+    /// # Errors
+    /// As for [`discover`](Self::discover).
+    pub fn read_capabilities(config: &DiscoverConfig) -> Result<BTreeMap<String, u32>> {
+        let mut kernel = Search::new(DiscoverConfig::open("root of /sys and /proc", &config.sys_root)?);
+        let found = capabilities::find(&mut kernel, &[]);
+        kernel.finish()?;
+        Ok(found)
     }
 }
 

@@ -1,6 +1,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -44,14 +45,16 @@ impl Library {
             search.problem(path, &"its name is not UTF-8");
             return None;
         };
-        let soname = search
+        let file = search
             .root
-            .open_at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
-            .map_err(|error| error.to_string())
-            .and_then(|fd| elf::soname(&ReadCache::new(File::from(fd))));
-        if let Err(reason) = &soname {
-            search.problem(path, &reason);
-        }
+            .open_at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+        let soname = match file {
+            Ok(file) => elf::soname(&ReadCache::new(File::from(file))).map_err(|reason| search.problem(path, &reason)),
+            Err(error) => {
+                search.failed(path, &error);
+                Err(())
+            }
+        };
         Some(Self {
             path: text.to_owned(),
             readable: soname.is_ok(),
@@ -60,12 +63,37 @@ impl Library {
     }
 }
 
+/// Libraries that name no driver version and may be the driver's or the distribution's, mounted if they are asked for.
+const EXPLICIT: [&str; 11] = [
+    "libEGL",
+    "libGL",
+    "libGLESv1_CM",
+    "libGLESv2",
+    "libGLX",
+    "libGLdispatch",
+    "libOpenCL",
+    "libOpenGL",
+    "libnvidia-api",
+    "libnvidia-egl-xcb",
+    "libnvidia-egl-xlib",
+];
+
+/// Where distributions put libraries for 32-bit programs.
+const DIRS_32: [&str; 5] = [
+    "/usr/lib/i386-linux-gnu",
+    "/usr/lib/i386-linux-gnu/nvidia/current",
+    "/usr/lib32",
+    "/usr/lib",
+    "/lib32",
+];
+
 /// What was found of the driver itself.
 #[derive(Debug, Default)]
 pub(super) struct DriverLibraries {
     pub(super) version: Option<String>,
     pub(super) dirs: Vec<String>,
     pub(super) libraries: Vec<Library>,
+    pub(super) libraries_32: Vec<Library>,
     pub(super) links: BTreeMap<String, String>,
 }
 
@@ -74,13 +102,7 @@ pub(super) fn find(search: &mut Search, config: &DiscoverConfig) -> DriverLibrar
     let Some(version) = version(search, config) else {
         return DriverLibraries::default();
     };
-    let mut dirs: Vec<PathBuf> = Vec::new();
-    for library in libraries::locate(search, config, &format!("lib*.so.{version}")) {
-        let dir = library.parent().unwrap_or(Path::new("/"));
-        if !dirs.iter().any(|known| known == dir) {
-            dirs.push(dir.to_owned());
-        }
-    }
+    let dirs = folders(&libraries::locate(search, config, &format!("lib*.so.{version}")));
     let with_vdpau: Vec<_> = dirs
         .iter()
         .cloned()
@@ -88,13 +110,20 @@ pub(super) fn find(search: &mut Search, config: &DiscoverConfig) -> DriverLibrar
         .collect();
     let mut paths = libraries::in_dirs(search, &with_vdpau, &format!("*.so.{version}"));
     // Up to driver 450 the NVVM library had a version of its own.
-    for path in libraries::in_dirs(search, &dirs, "libnvidia-nvvm70.so.*") {
+    let mut more = libraries::in_dirs(search, &dirs, "libnvidia-nvvm70.so.*");
+    if config.explicit_libraries {
+        for name in EXPLICIT {
+            more.extend(libraries::locate(search, config, &format!("{name}.so*")));
+        }
+    }
+    for path in more {
         if !paths.contains(&path) {
             paths.push(path);
         }
     }
     let libraries: Vec<_> = paths.iter().filter_map(|path| Library::read(search, path)).collect();
-    let links = links_beside(search, &libraries);
+    let libraries_32 = libraries_32(search, &version);
+    let links = links_beside(search, libraries.iter().chain(&libraries_32));
     let dirs = dirs
         .into_iter()
         .filter_map(|dir| dir.into_os_string().into_string().ok());
@@ -102,6 +131,7 @@ pub(super) fn find(search: &mut Search, config: &DiscoverConfig) -> DriverLibrar
         version: Some(version),
         dirs: dirs.collect(),
         libraries,
+        libraries_32,
         links,
     }
 }
@@ -121,9 +151,40 @@ fn version(search: &mut Search, config: &DiscoverConfig) -> Option<String> {
     None
 }
 
+/// The folders of files, each once.
+fn folders(files: &[PathBuf]) -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    for dir in files.iter().map(|file| file.parent().unwrap_or(Path::new("/"))) {
+        if !dirs.iter().any(|known| known == dir) {
+            dirs.push(dir.to_owned());
+        }
+    }
+    dirs
+}
+
+/// The driver's libraries for 32-bit programs, of the folders that distributions keep for them.
+fn libraries_32(search: &mut Search, version: &str) -> Vec<Library> {
+    let dirs = DIRS_32.map(PathBuf::from);
+    let with_vdpau: Vec<_> = dirs
+        .iter()
+        .cloned()
+        .chain(dirs.iter().map(|dir| dir.join("vdpau")))
+        .collect();
+    let paths = libraries::in_dirs(search, &with_vdpau, &format!("*.so.{version}"));
+    // On some of them `/usr/lib` is for 32 bits, on others the only folder.
+    let is_elf32 = |path: &&PathBuf| {
+        let file = search
+            .root
+            .open_at(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+        file.is_ok_and(|file| elf::is_32_bit(&ReadCache::new(File::from(file))))
+    };
+    let paths: Vec<_> = paths.iter().filter(is_elf32).cloned().collect();
+    paths.iter().filter_map(|path| Library::read(search, path)).collect()
+}
+
 /// The links that stand beside libraries.
-fn links_beside(search: &mut Search, libraries: &[Library]) -> BTreeMap<String, String> {
-    let mut dirs: Vec<_> = libraries.iter().map(Library::dir).collect();
+fn links_beside<'l>(search: &mut Search, libraries: impl Iterator<Item = &'l Library>) -> BTreeMap<String, String> {
+    let mut dirs: Vec<_> = libraries.map(Library::dir).collect();
     dirs.dedup();
     let mut links = BTreeMap::new();
     for dir in dirs {
@@ -138,10 +199,15 @@ fn links_beside(search: &mut Search, libraries: &[Library]) -> BTreeMap<String, 
 }
 
 /// Adds a link with what is written in it; does nothing for what is no link.
-pub(super) fn add_link(search: &Search, path: &Path, links: &mut BTreeMap<String, String>) {
-    if let Ok(target) = search.root.read_link(path)
-        && let (Some(path), Ok(target)) = (path.to_str(), target.into_string())
-    {
-        links.insert(path.to_owned(), target);
+pub(super) fn add_link(search: &mut Search, path: &Path, links: &mut BTreeMap<String, String>) {
+    match search.root.read_link(path) {
+        Ok(target) => {
+            if let (Some(path), Ok(target)) = (path.to_str(), target.into_string()) {
+                links.insert(path.to_owned(), target);
+            }
+        }
+        // No link.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+        Err(error) => search.failed(path, &error),
     }
 }

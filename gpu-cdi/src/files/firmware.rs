@@ -1,9 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use super::{
-    DiscoverConfig, FoundFile,
-    found::{Search, is_absent},
-};
+use super::{DiscoverConfig, FoundFile, found::Search};
 
 /// The kernel parameter that names one more folder to load firmware from.
 const CUSTOM_PATH: &str = "/sys/module/firmware_class/parameters/path";
@@ -56,9 +53,7 @@ fn custom_dir(sys: &mut Search) -> Option<PathBuf> {
             Some(PathBuf::from(text.trim())).filter(|dir| dir.is_absolute())
         }
         Err(error) => {
-            if !is_absent(&error) {
-                sys.problem(path, &error);
-            }
+            sys.failed(path, &error);
             None
         }
     }

@@ -4,10 +4,14 @@ use std::{
 };
 
 use gpu_core::root::Root;
-use rustix::fs::{FileType, Stat};
+use rustix::{
+    fs::{FileType, Stat},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 
 use super::libraries::CachedLibrary;
+use crate::{Error, Result};
 
 /// A file of the driver root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +57,8 @@ pub struct FileProblem {
 pub(super) struct Search {
     pub(super) root: Root,
     pub(super) problems: Vec<FileProblem>,
+    /// What this process ran out of, so that what follows would only seem to be missing.
+    exhausted: Option<(PathBuf, io::Error)>,
     /// The loader's cache, once it was asked for.
     pub(super) cached: Option<Vec<CachedLibrary>>,
 }
@@ -62,8 +68,29 @@ impl Search {
         Self {
             root,
             problems: Vec::new(),
+            exhausted: None,
             cached: None,
         }
+    }
+
+    /// The problems, if the search could be carried through.
+    pub(super) fn finish(self) -> Result<Vec<FileProblem>> {
+        match self.exhausted {
+            Some((path, source)) => Err(Error::Exhausted { path, source }),
+            None => Ok(self.problems),
+        }
+    }
+
+    /// Lists what the operating system could not do, unless there is simply nothing.
+    pub(super) fn failed(&mut self, path: &Path, error: &io::Error) {
+        if is_absent(error) {
+            return;
+        }
+        let errno = Errno::from_io_error(error);
+        if let Some(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) = errno {
+            self.exhausted.get_or_insert_with(|| (path.to_owned(), errno.into()));
+        }
+        self.problem(path, error);
     }
 
     /// Lists a problem, once.
@@ -82,9 +109,7 @@ impl Search {
         match self.root.list(dir) {
             Ok(names) => names.into_iter().filter_map(|name| name.into_string().ok()).collect(),
             Err(error) => {
-                if !is_absent(&error) {
-                    self.problem(dir, &error);
-                }
+                self.failed(dir, &error);
                 Vec::new()
             }
         }
@@ -95,9 +120,7 @@ impl Search {
         match self.root.stat(path) {
             Ok(stat) => Some(stat),
             Err(error) => {
-                if !is_absent(&error) {
-                    self.problem(path, &error);
-                }
+                self.failed(path, &error);
                 None
             }
         }
@@ -121,7 +144,7 @@ impl Search {
         let resolved = match self.root.resolve(path) {
             Ok(resolved) => resolved,
             Err(error) => {
-                self.problem(path, &error);
+                self.failed(path, &error);
                 return None;
             }
         };
@@ -149,6 +172,6 @@ fn is_dir(stat: &Stat) -> bool {
 }
 
 /// Whether an error only says that nothing is there.
-pub(super) fn is_absent(error: &io::Error) -> bool {
+fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

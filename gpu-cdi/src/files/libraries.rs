@@ -1,10 +1,9 @@
-use std::path::{Path, PathBuf};
-
-use super::{
-    DiscoverConfig,
-    found::{Search, is_absent},
-    ld_cache,
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
 };
+
+use super::{DiscoverConfig, found::Search, ld_cache};
 
 /// Where driver packages put libraries, in the order of the search (`pkg/lookup/library.go` of the vendor's toolkit).
 const DIRS: [&str; 11] = [
@@ -39,28 +38,28 @@ pub(super) fn locate(search: &mut Search, config: &DiscoverConfig, name: &str) -
 
 /// The files in `dirs` whose names fit `name`, links followed, each once.
 pub(super) fn in_dirs(search: &mut Search, dirs: &[PathBuf], name: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut found = Found::default();
     for dir in dirs {
         for entry in search.list(dir) {
             if crate::pattern::matches(name, &entry) {
-                add(search, &dir.join(entry), &mut found);
+                found.add(search, &dir.join(entry));
             }
         }
     }
-    found
+    found.paths
 }
 
 /// The libraries of the loader's cache whose file names, or those that their links go through, fit `name`.
 fn in_cache(search: &mut Search, name: &str) -> Vec<PathBuf> {
     let cached = search.cached.take().unwrap_or_else(|| read_cache(search));
-    let mut found = Vec::new();
+    let mut found = Found::default();
     for library in &cached {
         if library.names.iter().any(|file| crate::pattern::matches(name, file)) {
-            add(search, &library.path, &mut found);
+            found.add(search, &library.path);
         }
     }
     search.cached = Some(cached);
-    found
+    found.paths
 }
 
 /// A library of the loader's cache.
@@ -76,9 +75,7 @@ fn read_cache(search: &mut Search) -> Vec<CachedLibrary> {
     let content = match search.root.read(cache, ld_cache::LIMIT) {
         Ok(content) => content,
         Err(error) => {
-            if !is_absent(&error) {
-                search.problem(cache, &error);
-            }
+            search.failed(cache, &error);
             return Vec::new();
         }
     };
@@ -110,14 +107,26 @@ fn chain(search: &Search, path: &Path) -> Vec<String> {
     names
 }
 
-fn add(search: &mut Search, path: &Path, found: &mut Vec<PathBuf>) {
-    // A link to nothing is no library, and neither is a folder.
-    if search.file(path, |_| true).is_none() {
-        return;
-    }
-    if let Ok(resolved) = search.root.resolve(path)
-        && !found.contains(&resolved.path)
-    {
-        found.push(resolved.path);
+/// Files with their links followed, in the order in which they were met, each once.
+#[derive(Debug, Default)]
+struct Found {
+    paths: Vec<PathBuf>,
+    seen: HashSet<PathBuf>,
+}
+
+impl Found {
+    /// A link to nothing is no library, and neither is a folder.
+    fn add(&mut self, search: &mut Search, path: &Path) {
+        if search.file(path, |_| true).is_none() {
+            return;
+        }
+        match search.root.resolve(path) {
+            Ok(resolved) => {
+                if self.seen.insert(resolved.path.clone()) {
+                    self.paths.push(resolved.path);
+                }
+            }
+            Err(error) => search.failed(path, &error),
+        }
     }
 }

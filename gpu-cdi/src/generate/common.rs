@@ -36,13 +36,13 @@ pub(super) fn edits(
     }
     let in_order = [
         hooks.create_symlinks(links::of_graphics(files, version)),
-        hooks.create_symlinks(links::of_libraries(files)),
+        hooks.create_symlinks(links::of_libraries(files, libraries(files, options))),
         hooks.enable_cuda_compat(version),
-        hooks.update_ldcache(library_folders(files)),
+        hooks.update_ldcache(library_folders(libraries(files, options))),
         hooks.plain(HookName::DisableDeviceNodeModification),
         hooks.plain(HookName::UpdateApplicationProfile),
     ];
-    edits.hooks.extend(in_order.into_iter().flatten());
+    edits.hooks = hooks.called(in_order);
     edits
 }
 
@@ -55,14 +55,14 @@ pub(super) fn management_edits(
     hooks: &Hooks<'_>,
 ) -> ContainerEdits {
     let in_order = [
-        hooks.create_symlinks(links::of_libraries(files)),
+        hooks.create_symlinks(links::of_libraries(files, libraries(files, options))),
         hooks.enable_cuda_compat(version),
-        hooks.update_ldcache(library_folders(files)),
+        hooks.update_ldcache(library_folders(libraries(files, options))),
     ];
     ContainerEdits {
         env: env(files),
         mounts: mounts(files, roots, options, None),
-        hooks: in_order.into_iter().flatten().collect(),
+        hooks: hooks.called(in_order),
         ..ContainerEdits::default()
     }
 }
@@ -101,7 +101,7 @@ fn mounts(files: &DriverFiles, roots: &Roots, options: &GenerateOptions, graphic
     let library = |library: &Library| read_only(roots, &library.path, &library.path);
     let file = |file: &FoundFile| read_only(roots, file.content(), &file.path);
 
-    let mut mounts: Vec<_> = files.libraries.iter().map(library).collect();
+    let mut mounts: Vec<_> = libraries(files, options).map(library).collect();
     if let Some(version) = graphics {
         // The allocator is searched for its link's sake; as a driver library it is mounted already.
         let allocator = format!("libnvidia-allocator.so.{version}");
@@ -130,15 +130,31 @@ fn mounts(files: &DriverFiles, roots: &Roots, options: &GenerateOptions, graphic
 }
 
 /// The folders with driver libraries, in the order of the libraries and each once.
-fn library_folders(files: &DriverFiles) -> Vec<String> {
-    let mut folders = Vec::new();
-    for library in &files.libraries {
-        let folder = library.dir();
-        if is_library(library.name()) && !folders.iter().any(|known| known == folder) {
+fn library_folders<'l>(libraries: impl Iterator<Item = &'l Library>) -> Vec<String> {
+    folders_of_libraries(libraries.map(|library| library.path.as_str()))
+}
+
+/// The folders of those of these files that are libraries by their names.
+pub(super) fn folders_of_libraries<'p>(paths: impl Iterator<Item = &'p str>) -> Vec<String> {
+    let mut folders: Vec<String> = Vec::new();
+    for path in paths {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let folder = if folder.is_empty() { "/" } else { folder };
+        if is_library(name) && !folders.iter().any(|known| known == folder) {
             folders.push(folder.to_owned());
         }
     }
     folders
+}
+
+/// The libraries that a container gets.
+fn libraries<'f>(files: &'f DriverFiles, options: &GenerateOptions) -> impl Iterator<Item = &'f Library> {
+    let more = if options.libraries_32 {
+        files.libraries_32.as_slice()
+    } else {
+        &[]
+    };
+    files.libraries.iter().chain(more)
 }
 
 /// Whether the loader would take a file of this name for a library: `lib….so` or `lib….so.…`.

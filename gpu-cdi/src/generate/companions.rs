@@ -72,7 +72,7 @@ pub struct ParseCompanionError {
 /// - [`Error::NothingFound`]: the node has none.
 /// - [`Error::Invalid`] as for [`generate`](crate::generate).
 pub fn generate_companion(companion: Companion, files: &DriverFiles, options: &GenerateOptions) -> Result<Spec> {
-    let roots = Roots::new(files, options);
+    let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
     let mut edits = ContainerEdits::default();
     for node in &files.device_nodes {
         if companion

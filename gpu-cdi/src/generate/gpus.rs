@@ -1,7 +1,7 @@
-use gpu_core::{Gpu, Inventory, MigDevice};
+use gpu_core::{AddressingMode, Gpu, Inventory, MigDevice};
 
 use super::{GenerateOptions, Hooks, Roots, SkipReason, SkippedDevice, device, links};
-use crate::{ContainerEdits, Device, DeviceFile, DeviceName, DeviceNode, DriverFiles, Error, Result};
+use crate::{ContainerEdits, Device, DeviceFile, DeviceName, DeviceNode, DriverFiles, Error, Result, names};
 
 /// The devices of the selected GPUs and MIG devices, and those that cannot be offered.
 pub(super) fn devices(
@@ -24,7 +24,12 @@ pub(super) fn devices(
             described.mig_devices(gpu, &mut devices, &mut skipped);
         } else if described.selects(gpu) {
             match described.gpu(gpu) {
-                Ok(edits) => devices.extend(options.names.iter().map(|names| device(names.gpu(gpu), edits.clone()))),
+                Ok(edits) => devices.extend(
+                    options
+                        .names
+                        .iter()
+                        .map(|names| described.device(gpu, names.gpu(gpu), &edits)),
+                ),
                 Err(reason) => skipped.push(SkippedDevice::gpu(gpu, reason)),
             }
         }
@@ -47,6 +52,11 @@ fn check_selection(inventory: &Inventory, options: &GenerateOptions) -> Result<(
 
 fn mig_devices(gpu: &Gpu) -> impl Iterator<Item = &MigDevice> {
     gpu.mig.iter().flat_map(|mig| &mig.devices)
+}
+
+/// Whether the processor's page tables are the GPU's too, as on Grace.
+fn is_coherent(gpu: &Gpu) -> bool {
+    gpu.addressing_mode == Some(AddressingMode::Ats)
 }
 
 /// What the description of one device is made of.
@@ -74,10 +84,19 @@ impl Described<'_> {
             let names: Vec<DeviceName> = names.collect();
             match self.mig_device(gpu, mig) {
                 Ok(_) if names.is_empty() => skipped.push(SkippedDevice::mig(gpu, mig, SkipReason::NoName)),
-                Ok(edits) => devices.extend(names.into_iter().map(|name| device(name, edits.clone()))),
+                Ok(edits) => devices.extend(names.into_iter().map(|name| self.device(gpu, name, &edits))),
                 Err(reason) => skipped.push(SkippedDevice::mig(gpu, mig, reason)),
             }
         }
+    }
+
+    fn device(&self, gpu: &Gpu, name: DeviceName, edits: &ContainerEdits) -> Device {
+        let mut device = device(name, edits.clone());
+        if self.options.coherent_annotations {
+            let value = is_coherent(gpu).to_string();
+            device.annotations.insert(names::COHERENT.to_owned(), value);
+        }
+        device
     }
 
     /// What a container gets with this GPU: its node, its DRM nodes, and the links to these by PCI address.

@@ -98,6 +98,7 @@ pub(super) struct Hooks<'a> {
     path: &'a str,
     ldconfig: Option<&'a str>,
     disabled: &'a BTreeSet<HookName>,
+    combined: bool,
 }
 
 impl<'a> Hooks<'a> {
@@ -106,6 +107,7 @@ impl<'a> Hooks<'a> {
             path: &options.hook_path,
             ldconfig: options.ldconfig_path.as_deref(),
             disabled: &options.disabled_hooks,
+            combined: options.combined_hook,
         }
     }
 
@@ -125,6 +127,17 @@ impl<'a> Hooks<'a> {
         )
     }
 
+    /// The same for a GPU whose compatibility libraries go by the version of CUDA.
+    pub(super) fn enable_cuda_compat_for(&self, cuda_version: &str, container_dir: &str) -> Option<Hook> {
+        self.hook(
+            HookName::EnableCudaCompat,
+            [
+                format!("--host-cuda-version={cuda_version}"),
+                format!("--cuda-compat-container-root={container_dir}"),
+            ],
+        )
+    }
+
     /// The folders that the loader shall know; no hook without any.
     pub(super) fn update_ldcache(&self, folders: Vec<String>) -> Option<Hook> {
         if folders.is_empty() {
@@ -138,6 +151,27 @@ impl<'a> Hooks<'a> {
         self.hook(HookName::UpdateLdcache, arguments)
     }
 
+    /// The hooks as they are called: each by itself, or all in one.
+    pub(super) fn called(&self, hooks: impl IntoIterator<Item = Option<Hook>>) -> Vec<Hook> {
+        let mut hooks: Vec<Hook> = hooks.into_iter().flatten().collect();
+        if !self.combined || hooks.len() < 2 {
+            return hooks;
+        }
+        let before = self.prefix().len();
+        let is_ldcache = |hook: &Hook| hook.args[before] == HookName::UpdateLdcache.as_str();
+        // It needs namespaces of its own, and nothing depends on it.
+        hooks.sort_by_key(is_ldcache);
+        let mut args = self.prefix();
+        args.push(names::SEVERAL_HOOKS.to_owned());
+        for (i, hook) in hooks.iter().enumerate() {
+            if i > 0 {
+                args.push(names::NEXT_HOOK.to_owned());
+            }
+            args.extend(hook.args[before..].iter().cloned());
+        }
+        vec![self.with_args(args)]
+    }
+
     /// A hook without arguments.
     pub(super) fn plain(&self, name: HookName) -> Option<Hook> {
         self.hook(name, [])
@@ -147,20 +181,30 @@ impl<'a> Hooks<'a> {
         if self.disabled.contains(&name) {
             return None;
         }
+        let mut args = self.prefix();
+        args.push(name.to_string());
+        args.extend(arguments);
+        Some(self.with_args(args))
+    }
+
+    /// What stands before a hook's name.
+    fn prefix(&self) -> Vec<String> {
         let program = self.path.rsplit('/').next().unwrap_or_default();
         let mut args = vec![program.to_owned()];
         if program == names::HOOK_PARENT {
             args.push("hook".to_owned());
         }
-        args.push(name.to_string());
-        args.extend(arguments);
-        Some(Hook {
+        args
+    }
+
+    fn with_args(&self, args: Vec<String>) -> Hook {
+        Hook {
             hook_name: HookStage::CreateContainer,
             path: self.path.to_owned(),
             args,
             // Never empty: some runtimes would pass on an environment that the image controls (CVE-2025-23266).
             env: vec![format!("{}=false", names::DEBUG)],
             timeout: None,
-        })
+        }
     }
 }

@@ -77,7 +77,7 @@ pub fn generate_imex(files: &DriverFiles, channels: &[ImexChannel], options: &Ge
     if found.is_empty() {
         return Err(missing(format!("{FOLDER}*")));
     }
-    let roots = Roots::new(files, options);
+    let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
     let mut devices = Vec::with_capacity(found.len());
     for channel in found {
         let path = channel.path();

@@ -1,15 +1,13 @@
+use super::simplify;
 use crate::{DriverFiles, FoundFile, Library};
 
 /// The links of the driver libraries, each `target::link`, in the order of the libraries and each once.
-pub(super) fn of_libraries(files: &DriverFiles) -> Vec<String> {
+pub(super) fn of_libraries<'l>(files: &DriverFiles, libraries: impl Iterator<Item = &'l Library>) -> Vec<String> {
     let mut links = Vec::new();
-    for library in &files.libraries {
-        for link in special(library).into_iter().chain(sonames(files, library)) {
-            if !links.contains(&link) {
-                links.push(link);
-            }
-        }
+    for library in libraries {
+        links.extend(special(library).into_iter().chain(sonames(files, library)));
     }
+    simplify::once(&mut links);
     links
 }
 

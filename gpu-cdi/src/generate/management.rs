@@ -14,7 +14,7 @@ const OTHERS: [&str; 3] = ["/dev/nvidia-fs", "/dev/nvidia-nvswitch", "/dev/nvidi
 /// - [`Error::NoDriverLibraries`] and [`Error::Invalid`] as for [`generate`](crate::generate).
 pub fn generate_management(files: &DriverFiles, options: &GenerateOptions) -> Result<Spec> {
     let version = driver_version(files, || None)?;
-    let roots = Roots::new(files, options);
+    let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
     let hooks = Hooks::new(options);
     let mut edits = ContainerEdits::default();
     for node in &files.device_nodes {

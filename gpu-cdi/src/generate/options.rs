@@ -3,7 +3,9 @@ use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 use gpu_core::{Gpu, MigDevice};
 
 use super::HookName;
-use crate::{DeviceName, DriverFiles, Kind, names};
+use std::path::PathBuf;
+
+use crate::{DeviceName, Error, Kind, Result, names};
 
 /// What a spec shall look like.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +34,20 @@ pub struct GenerateOptions {
     pub hook_path: String,
     /// The host's `ldconfig`, if the hook shall use another than its default. Default: none.
     pub ldconfig_path: Option<String>,
+    /// Whether the hooks of every container are one, which starts one process in the place of six with the same effect. The hook
+    /// program must be this crate's: the vendor's does not know it. Default: no.
+    pub combined_hook: bool,
     /// Hooks to leave out. Default: none.
     pub disabled_hooks: BTreeSet<HookName>,
     /// Whether a container's process joins the group of a device node that only its group may use. Default: yes.
     pub additional_gids: bool,
     /// Whether the sockets of the driver's daemons are mounted. Default: yes.
     pub ipc_sockets: bool,
+    /// Whether the driver's libraries for 32-bit programs are mounted too. Default: no.
+    pub libraries_32: bool,
+    /// Whether each device carries an annotation that says whether its memory is coherent with the processor's
+    /// ([`names::COHERENT`]). Default: no.
+    pub coherent_annotations: bool,
 }
 
 impl Default for GenerateOptions {
@@ -51,9 +61,12 @@ impl Default for GenerateOptions {
             host_dev_root: None,
             hook_path: names::HOOK_PATH.to_owned(),
             ldconfig_path: None,
+            combined_hook: false,
             disabled_hooks: BTreeSet::new(),
             additional_gids: true,
             ipc_sockets: true,
+            libraries_32: false,
+            coherent_annotations: false,
         }
     }
 }
@@ -77,6 +90,16 @@ impl NameStrategy {
             Self::Uuid => gpu.uuid.to_string(),
         };
         name.parse().expect("an index and a UUID are device names")
+    }
+
+    /// The name of a machine's only GPU of which NVML tells nothing.
+    pub(super) fn first(self) -> Option<DeviceName> {
+        let name = match self {
+            Self::Index => "0",
+            Self::TypeIndex => "gpu0",
+            Self::Uuid => return None,
+        };
+        name.parse().ok()
     }
 
     /// UUIDs of drivers before 470 (`MIG-GPU-…/1/0`) are no names of CDI: such devices have none.
@@ -153,6 +176,10 @@ pub(super) fn all_name() -> DeviceName {
     names::ALL.parse().expect("a valid device name")
 }
 
+pub(super) fn none_name() -> DeviceName {
+    names::NONE.parse().expect("a valid device name")
+}
+
 /// Where the host has what was found.
 #[derive(Debug)]
 pub(super) struct Roots {
@@ -163,25 +190,28 @@ pub(super) struct Roots {
 }
 
 impl Roots {
-    pub(super) fn new(files: &DriverFiles, options: &GenerateOptions) -> Self {
-        let driver = options.host_driver_root.as_ref().unwrap_or(&files.driver_root);
+    /// The roots in which files and device nodes were found, as the host has them.
+    pub(super) fn new(driver_root: &str, dev_root: &str, options: &GenerateOptions) -> Result<Self> {
+        let driver = options.host_driver_root.as_deref().unwrap_or(driver_root);
         let dev = options
             .host_dev_root
-            .as_ref()
-            .unwrap_or(if files.dev_root == files.driver_root {
-                driver
-            } else {
-                &files.dev_root
-            });
+            .as_deref()
+            .unwrap_or(if dev_root == driver_root { driver } else { dev_root });
+        for (what, root) in [("driver root", driver), ("device root", dev)] {
+            if !root.starts_with('/') {
+                let path = PathBuf::from(root);
+                return Err(Error::RelativeRoot { what, path });
+            }
+        }
         let trimmed = |root: &str| root.trim_end_matches('/').to_owned();
         let (driver, dev) = (trimmed(driver), trimmed(dev));
-        Self {
+        Ok(Self {
             // As the vendor's plugin does, which searches beneath a mount of the driver root and writes the host's path
             // of a node even where it equals the container's (seen with v0.20.0). Both mean the same to a reader.
-            host_path_needed: !dev.is_empty() || !trimmed(&files.dev_root).is_empty(),
+            host_path_needed: !dev.is_empty() || !trimmed(dev_root).is_empty(),
             driver,
             dev,
-        }
+        })
     }
 
     /// The host's path of a file of the driver root.

@@ -1,3 +1,5 @@
+use std::{collections::HashSet, hash::Hash};
+
 use crate::{ContainerEdits, Spec};
 
 /// Removes what is there twice, takes from devices what every container gets anyway, and sorts.
@@ -27,14 +29,9 @@ fn deduplicate(edits: &mut ContainerEdits) {
     edits.additional_gids.dedup();
 }
 
-fn once<T: PartialEq>(entries: &mut Vec<T>) {
-    let mut kept: Vec<T> = Vec::with_capacity(entries.len());
-    for entry in entries.drain(..) {
-        if !kept.contains(&entry) {
-            kept.push(entry);
-        }
-    }
-    *entries = kept;
+pub(super) fn once<T: Clone + Eq + Hash>(entries: &mut Vec<T>) {
+    let mut seen = HashSet::with_capacity(entries.len());
+    entries.retain(|entry| seen.insert(entry.clone()));
 }
 
 fn subtract(edits: &mut ContainerEdits, common: &ContainerEdits) {

@@ -1,7 +1,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use super::{Error, Result, cuda_compat::Compat};
-use crate::names;
+use crate::names::{self, NEXT_HOOK as THEN, SEVERAL_HOOKS as SEVERAL};
 
 pub(super) const HELP: &str = "\
 Change a container while it is being made. Called by container runtimes, as CDI specs say.
@@ -15,9 +15,10 @@ Hooks (each takes [--container-spec FILE]: the OCI state, default and `-`: stand
   disable-device-node-modification
   update-application-profile
   chmod --mode OCTAL [--path PATH]...
+  several HOOK [FLAGS] [--then HOOK [FLAGS]]...   more than one in one process; update-ldcache may only be the last
 ";
 
-const HOOKS: [&str; 7] = [
+const HOOKS: [&str; 8] = [
     "noop",
     "create-symlinks",
     "enable-cuda-compat",
@@ -25,6 +26,7 @@ const HOOKS: [&str; 7] = [
     "disable-device-node-modification",
     "update-application-profile",
     "chmod",
+    SEVERAL,
 ];
 
 /// The arguments of one call.
@@ -67,6 +69,9 @@ pub(super) enum Command {
         paths: Vec<PathBuf>,
         spec: Option<PathBuf>,
     },
+    Several {
+        commands: Vec<Command>,
+    },
 }
 
 impl Arguments {
@@ -104,11 +109,35 @@ impl Arguments {
                 command: Command::Unknown { hook },
             });
         }
+        if hook == SEVERAL {
+            let words: Vec<String> = words.collect();
+            return Ok(Self {
+                command: several(&words)?,
+            });
+        }
         let flags = Flags::read(&hook, words)?;
         Ok(Self {
             command: command(&hook, flags)?,
         })
     }
+}
+
+fn several(words: &[String]) -> Result<Command> {
+    let mut commands = Vec::new();
+    for words in words.split(|word| word == THEN) {
+        let Some((hook, words)) = words.split_first() else {
+            return Err(Error::usage(format!("no hook named in `{SEVERAL}`; see --help")));
+        };
+        if let Some(Command::UpdateLdcache { .. }) = commands.last() {
+            return Err(Error::usage(format!("`update-ldcache` is not the last of `{SEVERAL}`")));
+        }
+        commands.push(match hook.as_str() {
+            SEVERAL => return Err(Error::usage(format!("`{SEVERAL}` within `{SEVERAL}`"))),
+            known if HOOKS.contains(&known) => command(known, Flags::read(known, words.iter().cloned())?)?,
+            _ => Command::Unknown { hook: hook.clone() },
+        });
+    }
+    Ok(Command::Several { commands })
 }
 
 fn command(hook: &str, mut flags: Flags) -> Result<Command> {
@@ -287,6 +316,25 @@ mod tests {
                 },
             );
         }
+        check(
+            "h several create-symlinks --link a::/b --then make-coffee --milk --then update-ldcache --folder /f",
+            &Command::Several {
+                commands: vec![
+                    Command::CreateSymlinks {
+                        links: vec!["a::/b".to_owned()],
+                        spec: None,
+                    },
+                    Command::Unknown {
+                        hook: "make-coffee".to_owned(),
+                    },
+                    Command::UpdateLdcache {
+                        ldconfig: "/sbin/ldconfig".into(),
+                        folders: vec!["/f".to_owned()],
+                        spec: None,
+                    },
+                ],
+            },
+        );
         for hook in HOOKS {
             let command = parse(&format!("h {hook} --mode 0"));
             assert!(!matches!(command, Ok(Command::Unknown { .. })), "{hook}");
@@ -318,6 +366,14 @@ mod tests {
             "h update-ldcache --ldconfig-path a --ldconfig-path b",
             "the flag `--ldconfig-path` is there twice",
         );
+        check("h several", "no hook named in `several`; see --help");
+        check("h several noop --then", "no hook named in `several`; see --help");
+        check("h several several noop", "`several` within `several`");
+        check(
+            "h several update-ldcache --then noop",
+            "`update-ldcache` is not the last of `several`",
+        );
+        check("h several noop --then chmod --path /a", "the hook `chmod` needs --mode");
         check("h chmod --path /a", "the hook `chmod` needs --mode");
         check("h chmod --mode 9 --path /a", "`9` is not an octal file mode");
     }

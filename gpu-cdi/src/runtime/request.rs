@@ -10,6 +10,17 @@ const MOUNT_SOURCE: &str = "/dev/null";
 const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 const PRIVILEGE: &str = "CAP_SYS_ADMIN";
 
+/// Variables that ask, by the value `enabled`, for devices beside the GPUs, and the classes that these devices have.
+const COMPANIONS: [(&str, &str); 4] = [
+    ("NVIDIA_GDS", "gds"),
+    ("NVIDIA_GDRCOPY", "gdrcopy"),
+    ("NVIDIA_MOFED", "mofed"),
+    ("NVIDIA_NVSWITCH", "nvswitch"),
+];
+/// Names IMEX channels by their numbers.
+const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
+const IMEX_CLASS: &str = "imex-channel";
+
 /// Which requests count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,6 +55,8 @@ impl Default for RequestPolicy {
 pub struct Request {
     /// The devices, each once, in the order in which they were named.
     pub devices: Vec<QualifiedName>,
+    /// Devices that go with the GPUs and that it gets where the node has them: its environment says that it can use them.
+    pub companions: Vec<QualifiedName>,
     /// Devices that its environment names and that it does not get, because it is not privileged.
     pub refused: Vec<String>,
 }
@@ -55,6 +68,44 @@ pub struct Request {
 /// # Errors
 /// [`Error::Request`] if a name is none.
 pub fn requested(config: &Value, policy: &RequestPolicy) -> Result<Request> {
+    let mut request = without_companions(config, policy)?;
+    let heard = policy.environment_when_unprivileged || is_privileged(config);
+    if heard && !request.devices.is_empty() {
+        request.companions = companions(config, policy)?;
+    }
+    Ok(request)
+}
+
+/// The devices that variables ask for beside GPUs, of kinds of their own.
+fn companions(config: &Value, policy: &RequestPolicy) -> Result<Vec<QualifiedName>> {
+    let vendor = policy.default_kind.vendor();
+    let mut names = Vec::new();
+    for (variable, class) in COMPANIONS {
+        if variables(config)
+            .rev()
+            .find(|(key, _)| *key == variable)
+            .is_some_and(|(_, value)| value == "enabled")
+        {
+            names.push(format!("{vendor}/{class}=all"));
+        }
+    }
+    let channels = variables(config).rev().find(|(key, _)| *key == IMEX_CHANNELS);
+    let channels = channels
+        .into_iter()
+        .flat_map(|(_, value)| value.split(','))
+        .map(str::trim);
+    for channel in channels.filter(|channel| !channel.is_empty()) {
+        let channel = channel.strip_prefix("channel").unwrap_or(channel);
+        names.push(format!("{vendor}/{IMEX_CLASS}={channel}"));
+    }
+    let names = names.iter().map(|name| name.parse());
+    names.collect::<Result<_, _>>().map_err(|source| Error::Request {
+        place: "the environment".to_owned(),
+        source,
+    })
+}
+
+fn without_companions(config: &Value, policy: &RequestPolicy) -> Result<Request> {
     let devices = from_annotations(config, policy)?;
     if !devices.is_empty() {
         return Ok(Request::for_devices(devices));
@@ -70,8 +121,8 @@ pub fn requested(config: &Value, policy: &RequestPolicy) -> Result<Request> {
     let names = from_environment(config, policy);
     if !names.is_empty() && !policy.environment_when_unprivileged && !is_privileged(config) {
         return Ok(Request {
-            devices: Vec::new(),
             refused: names,
+            ..Request::default()
         });
     }
     Ok(Request::for_devices(named(&names, policy, "the environment")?))
@@ -87,7 +138,7 @@ impl Request {
         }
         Self {
             devices,
-            refused: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -120,13 +171,9 @@ fn from_mounts(config: &Value) -> Vec<String> {
 }
 
 fn from_environment(config: &Value, policy: &RequestPolicy) -> Vec<String> {
-    let environment = || {
-        let variables = config["process"]["env"].as_array().into_iter().flatten();
-        variables.filter_map(|variable| variable.as_str()?.split_once('='))
-    };
     // The last one counts, as for the process that gets them.
     let value = |name: &str| {
-        let found = environment().rev().find(|(key, _)| *key == name);
+        let found = variables(config).rev().find(|(key, _)| *key == name);
         found.map(|(_, value)| value)
     };
     let swarm: Vec<&str> = policy.swarm_resources.iter().filter_map(|name| value(name)).collect();
@@ -145,6 +192,11 @@ fn from_environment(config: &Value, policy: &RequestPolicy) -> Vec<String> {
         .filter(|name| !matches!(*name, "" | "void" | "none"))
         .map(str::to_owned)
         .collect()
+}
+
+fn variables(config: &Value) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+    let variables = config["process"]["env"].as_array().into_iter().flatten();
+    variables.filter_map(|variable| variable.as_str()?.split_once('='))
 }
 
 fn named(names: &[String], policy: &RequestPolicy, place: &str) -> Result<Vec<QualifiedName>> {
@@ -244,6 +296,32 @@ mod tests {
         assert_eq!((request.devices.len(), request.refused), (0, vec!["all".to_owned()]));
         config["process"]["capabilities"] = json!({ "bounding": ["CAP_CHOWN", "CAP_SYS_ADMIN"] });
         check(&config, &policy, &["nvidia.com/gpu=all"]);
+    }
+
+    #[test]
+    fn devices_beside_gpus_are_asked_for_by_variables_of_their_own() {
+        let mut policy = RequestPolicy::default();
+        let variables = [
+            "NVIDIA_VISIBLE_DEVICES=0",
+            "NVIDIA_GDS=enabled",
+            "NVIDIA_MOFED=disabled",
+            "NVIDIA_IMEX_CHANNELS=0,channel7",
+        ];
+        let companions = |variables: &[&str], policy: &RequestPolicy| -> Vec<String> {
+            let request = requested(&env(variables), policy).unwrap();
+            request.companions.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            companions(&variables, &policy),
+            [
+                "nvidia.com/gds=all",
+                "nvidia.com/imex-channel=0",
+                "nvidia.com/imex-channel=7"
+            ]
+        );
+        assert!(companions(&variables[1..], &policy).is_empty(), "none without a GPU");
+        policy.environment_when_unprivileged = false;
+        assert!(companions(&variables, &policy).is_empty());
     }
 
     #[test]

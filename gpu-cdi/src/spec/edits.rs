@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Changes to a container's OCI configuration.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ContainerEdits {
     /// Environment variables, `NAME=value`.
@@ -38,7 +38,7 @@ impl ContainerEdits {
 ///
 /// A field that is absent is read from the node on the host when the container is made. Zero and absent are the same
 /// for `major` and `minor`: that is CDI's wire format.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct DeviceNode {
     /// Path in the container.
@@ -70,7 +70,7 @@ pub struct DeviceNode {
 }
 
 /// A network device moved into the container; CDI 1.1.0.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NetDevice {
     /// Its name on the host.
@@ -80,7 +80,7 @@ pub struct NetDevice {
 }
 
 /// A program that the runtime calls while it makes the container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Hook {
     /// When it is called.
@@ -118,7 +118,7 @@ pub enum HookStage {
 }
 
 /// A mount in the container.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Mount {
     /// Path on the host.
@@ -134,7 +134,7 @@ pub struct Mount {
 }
 
 /// Intel Resource Director Technology; CDI 0.7.0.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct IntelRdt {
     /// Class of service.

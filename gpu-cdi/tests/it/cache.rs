@@ -1,6 +1,6 @@
 use std::{fs, path::Path};
 
-use gpu_cdi::{Cache, QualifiedName};
+use gpu_cdi::{Cache, LiveCache, QualifiedName};
 
 /// A spec with one variable for each of its devices, and one for all.
 fn spec(kind: &str, mark: &str, devices: &[&str]) -> String {
@@ -168,4 +168,31 @@ fn a_folder_that_is_none_is_a_problem() {
         "{}",
         cache.problems()[0]
     );
+}
+
+#[test]
+fn a_live_cache_sees_what_comes_changes_and_goes() {
+    let dirs = Dirs::new();
+    let mut live = LiveCache::new(["etc", "run", "later"].map(|name| dirs.dir.path().join(name)));
+    let devices = |live: &LiveCache| live.cache().devices().map(ToString::to_string).collect::<Vec<_>>();
+    assert!(!live.refresh());
+    assert!(devices(&live).is_empty());
+
+    dirs.write("run/a.json", &spec("x.com/gpu", "A", &["0"]));
+    assert!(live.refresh());
+    assert_eq!(devices(&live), ["x.com/gpu=0"]);
+    assert!(!live.refresh());
+
+    dirs.write("run/a.json", &spec("x.com/gpu", "A", &["0", "1"]));
+    assert!(live.refresh());
+    assert_eq!(devices(&live), ["x.com/gpu=0", "x.com/gpu=1"]);
+
+    fs::create_dir(dirs.dir.path().join("later")).expect("a new folder");
+    dirs.write("later/b.yaml", &spec("x.com/nic", "B", &["0"]));
+    assert!(live.refresh());
+    assert_eq!(devices(&live).len(), 3);
+
+    fs::remove_file(dirs.dir.path().join("run/a.json")).expect("a file");
+    assert!(live.refresh());
+    assert_eq!(devices(&live), ["x.com/nic=0"]);
 }

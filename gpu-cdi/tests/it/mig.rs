@@ -18,7 +18,7 @@ fn minor(gi: u32, ci: Option<u32>) -> u32 {
 }
 
 /// The first A100, divided as in a record.
-fn divided(layout: &str) -> Inventory {
+pub(crate) fn divided(layout: &str) -> Inventory {
     let mut layouts: HashMap<String, Vec<(u32, u32, String)>> =
         serde_json::from_str(&record("nvidia-ctk-1.20.0/mig-layouts.json")).expect("layouts");
     let devices = layouts.remove(layout).expect("a recorded layout");
@@ -54,7 +54,7 @@ fn mig(devices: &[(u32, u32, String)]) -> Mig {
 }
 
 /// The recorded driver root with the files of these MIG devices: their nodes, and what `/proc` says of them.
-fn root(inventory: &Inventory) -> DriverRoot {
+pub(crate) fn root(inventory: &Inventory) -> DriverRoot {
     let root = DriverRoot::from_listing(DRIVER_ROOT, 1);
     let instances = "proc/driver/nvidia/capabilities/gpu0/mig";
     for device in inventory
@@ -76,7 +76,7 @@ fn root(inventory: &Inventory) -> DriverRoot {
     root
 }
 
-fn files(root: &DriverRoot) -> DriverFiles {
+pub(crate) fn files(root: &DriverRoot) -> DriverFiles {
     let mut files = root.discover();
     assert_eq!(files.problems, []);
     as_recorded(&mut files, "/driver-root", "/driver-root", 510);

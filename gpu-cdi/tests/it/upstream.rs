@@ -53,7 +53,7 @@ pub(crate) fn profile(name: &str, count: usize) -> Inventory {
     inventory(&node.driver, &gpus[..count])
 }
 
-fn files(inventory: &Inventory, dev_root: &str) -> DriverFiles {
+pub(crate) fn files(inventory: &Inventory, dev_root: &str) -> DriverFiles {
     let gpus = u32::try_from(inventory.gpus.len()).expect("few GPUs");
     let mut files = DriverRoot::from_listing(DRIVER_ROOT, gpus).discover();
     assert_eq!(files.problems, []);

@@ -101,6 +101,32 @@ impl Library {
         }
         Ok(done)
     }
+
+    /// Asks for a MIG mode, and where it takes a reset leaves it noted for that: [`apply`](Self::apply) takes it back then.
+    ///
+    /// It needs the rights of root. `None`: the mode is in force. `Some`: it will be after a reset or reboot, and why.
+    ///
+    /// # Errors
+    /// If the driver does not take the request at all.
+    pub fn request_mig_mode(&self, gpu: &GpuUuid, enabled: bool) -> Result<Option<Refusal>, CallRefused> {
+        let device = self.nvml.device_by_uuid(gpu.as_str());
+        let device = device.map_err(refused("nvmlDeviceGetHandleByUUID"))?;
+        match set_mode(&device, enabled) {
+            Ok(()) => Ok(None),
+            Err(CallRefused { refusal, .. }) if matches!(refusal, Refusal::ResetRequired | Refusal::InUse) => {
+                let mode = device.mig_mode().map_err(refused("nvmlDeviceGetMigMode"))?;
+                if (mode.pending != 0) == enabled {
+                    Ok(Some(refusal))
+                } else {
+                    Err(CallRefused {
+                        call: "nvmlDeviceSetMigMode",
+                        refusal,
+                    })
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// How a step that was taken is taken back.
@@ -384,7 +410,7 @@ fn create_compute(
     Ok((info.id, uuid.and_then(|uuid| uuid.parse().ok())))
 }
 
-fn refused(call: &'static str) -> impl Fn(NvmlError) -> CallRefused {
+pub(super) fn refused(call: &'static str) -> impl Fn(NvmlError) -> CallRefused {
     move |error| CallRefused {
         call,
         refusal: Refusal::of(&error),

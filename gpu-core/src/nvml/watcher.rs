@@ -12,7 +12,7 @@ use std::{
 use nvml_wrapper::{Nvml, error::NvmlError};
 
 use super::{HealthEvent, HealthWatch, Library, Watched, gate::Gate, guard::Progress, raw, read::MOST_MIG_DEVICES};
-use crate::{Change, Error, Gpu, Inventory, MigUuid, Result};
+use crate::{Change, Error, Gpu, Inventory, MigUuid, Problem, Result};
 
 /// How a [`Watcher`] looks at its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub enum NodeEvent {
     },
     /// Something happened to a GPU. Where GPUs have come or gone at the same moment it may be delivered twice.
     Health(HealthEvent),
+    /// The events of a GPU cannot be waited for. Told at the start, before it returns, and whenever GPUs have come or gone.
+    NotWatched(Problem),
     /// Part of the watch does not work: health events cannot be waited for, or the node cannot be read. The rest goes on,
     /// and this part is tried again.
     Interrupted(Error),
@@ -198,9 +200,15 @@ impl Watch {
             Err(_) => ControlFlow::Break(()),
         };
         let watch = HealthWatch::start(Arc::clone(&self.library), &self.inventory.gpus, deliver)?;
+        let problems = watch.problems().to_vec();
         // What the old one has seen and not yet told it tells all the same: the new one has seen it too, or began too late.
         if let Some(old) = self.health.replace(watch) {
             old.retire();
+        }
+        for problem in problems {
+            if self.gate.deliver(NodeEvent::NotWatched(problem)).is_break() {
+                break; // the gate is closed from here on
+            }
         }
         Ok(())
     }

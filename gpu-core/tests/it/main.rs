@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 mod boards;
 mod broken;
+mod compute_mode;
 mod control;
 mod defects;
 mod garbage;

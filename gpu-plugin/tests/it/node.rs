@@ -1,110 +1,65 @@
 //! The GPUs of simulated nodes, good and bad, offered to a kubelet double.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs, sync::Arc, time::Duration};
 
 use gpu_plugin::{
-    DeviceListStrategy, Error, Node, NodeConfig, Sockets, gpu_cdi,
-    gpu_cdi::{DeviceRule, DiscoverConfig},
-    gpu_core,
-    gpu_kubelet::double::{Config, Kubelet},
-    names::{CDI_FILE, GPU_RESOURCE},
-    run,
+    Error, Node, NodeConfig, Sockets, Status, gpu_cdi, gpu_kubelet::double::Kubelet, names::GPU_RESOURCE, run,
 };
 use gpu_sim::NodeSpec;
-use tempfile::TempDir;
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::{Notify, oneshot, watch},
     task::JoinHandle,
     time::timeout,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+use super::place::Place;
 
-/// A simulated node with 4 GPUs, and where its plugin writes.
-struct Place {
-    dir: TempDir,
-    node: gpu_sim::Node,
-}
-
-impl Place {
-    fn new() -> Self {
-        Self::with(&NodeSpec::new("h100").gpus(4))
-    }
-
-    fn with(spec: &NodeSpec) -> Self {
-        let dir = TempDir::new().expect("a temporary directory");
-        let node = gpu_sim::Node::create(spec, dir.path().join("node")).expect("a simulated node");
-        Self { dir, node }
-    }
-
-    fn config(&self) -> NodeConfig {
-        let root = self.node.root();
-        let mut driver_files = DiscoverConfig::new(&root);
-        driver_files.sys_root.clone_from(&root);
-        driver_files.device_rule = DeviceRule::AnyFile; // only root can make device nodes
-        NodeConfig {
-            library: gpu_core::nvml::LibrarySearch {
-                library: Some(self.node.library()),
-                driver_root: None,
-            },
-            host_root: root,
-            lists: vec![DeviceListStrategy::CdiCri],
-            cdi_dir: self.dir.path().join("cdi"),
-            driver_files,
-            ..NodeConfig::default()
-        }
-    }
-
-    fn patient(&self) -> NodeConfig {
-        NodeConfig {
-            fail_on_init_error: false,
-            ..self.config()
-        }
-    }
-
-    fn cdi_file(&self) -> PathBuf {
-        self.dir.path().join("cdi").join(CDI_FILE)
-    }
-
-    /// What is in the folder for CDI files, half-written ones too.
-    fn cdi_files(&self) -> usize {
-        fs::read_dir(self.dir.path().join("cdi")).map_or(0, Iterator::count)
-    }
-
-    async fn kubelet(&self) -> Kubelet {
-        Kubelet::start(Config::in_dir(self.dir.path().join("kubelet")))
-            .await
-            .expect("the kubelet double starts")
-    }
-}
+pub(super) const SOON: Duration = Duration::from_secs(10);
 
 /// `run` on a task of its own.
-struct Plugin {
-    reload: Arc<Notify>,
+pub(super) struct Plugin {
+    pub(super) configs: Arc<watch::Sender<NodeConfig>>,
+    pub(super) status: Arc<watch::Sender<Status>>,
+    pub(super) reload: Arc<Notify>,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), Error>>,
+    pub(super) task: JoinHandle<Result<(), Error>>,
 }
 
 impl Plugin {
-    fn start(config: NodeConfig, kubelet: &Kubelet) -> Self {
+    pub(super) fn start(config: NodeConfig, kubelet: &Kubelet) -> Self {
         let sockets = Sockets {
             kubelet: kubelet.registration_socket(),
         };
+        let (configs, status) = (Arc::new(watch::Sender::new(config)), Arc::<watch::Sender<_>>::default());
         let reload = Arc::new(Notify::new());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn({
-            let reload = Arc::clone(&reload);
+            let (configs, status, reload) = (configs.subscribe(), Arc::clone(&status), Arc::clone(&reload));
             async move {
                 let stopped = async {
                     let _ = stopped.await;
                 };
-                run(&config, &sockets, &reload, stopped).await
+                run(configs, &sockets, &reload, &status, stopped).await
             }
         });
-        Self { reload, stop, task }
+        Self {
+            configs,
+            status,
+            reload,
+            stop,
+            task,
+        }
     }
 
-    async fn stop(self) {
+    pub(super) fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    pub(super) fn configure(&self, config: NodeConfig) {
+        self.configs.send_replace(config);
+    }
+
+    pub(super) async fn stop(self) {
         drop(self.stop);
         let ended = timeout(Duration::from_secs(2), self.task).await;
         ended
@@ -170,24 +125,25 @@ async fn gpus_are_offered_and_one_with_an_xid_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reload_changes_the_list_of_a_plugin_that_stays_registered() {
+async fn a_reload_forgets_what_happened_on_a_plugin_that_stays_registered() {
     let place = Place::new();
     let kubelet = place.kubelet().await;
     let plugin = Plugin::start(place.config(), &kubelet);
     kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
 
-    place.node.lose(3).unwrap();
-    plugin.reload.notify_one();
-    kubelet
-        .wait_until("a lost GPU is gone", SOON, |kubelet| {
-            kubelet.capacity(GPU_RESOURCE) == Some(3)
-        })
-        .await
-        .unwrap();
-    place.node.restore(3).unwrap();
     place.node.inject_xid(0, 79).unwrap();
-    kubelet.wait_for_allocatable(GPU_RESOURCE, 2, SOON).await.unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
     plugin.reload.notify_one();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
+
+    // A GPU that is lost stays in the list until then, and comes back by itself.
+    place.node.lose(3).unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
+    assert_eq!(kubelet.capacity(GPU_RESOURCE), Some(4));
+    plugin.reload.notify_one();
+    let gone = |kubelet: &Kubelet| kubelet.capacity(GPU_RESOURCE) == Some(3);
+    kubelet.wait_until("a lost GPU is gone", SOON, gone).await.unwrap();
+    place.node.restore(3).unwrap();
     kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
 
     // What cannot be read changes nothing, and health is watched on.
@@ -303,7 +259,7 @@ async fn partitioned_gpus_alone_are_nothing_to_offer() {
     let mend = || {
         place.node.set_mig_mode(0, false).unwrap();
     };
-    check_nothing_to_offer(&place, "has MIG enabled", mend).await;
+    check_nothing_to_offer(&place, "MIG", mend).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

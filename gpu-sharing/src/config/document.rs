@@ -9,14 +9,14 @@ use super::{Error, Reading, Result};
 
 /// A value and where it begins.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
-    pub(super) value: Value,
+pub(crate) struct Node {
+    pub(crate) value: Value,
     /// From 1; 0 for an empty document.
-    pub(super) line: u64,
+    pub(crate) line: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Bool(bool),
     Integer(i128),
@@ -28,7 +28,7 @@ pub(super) enum Value {
 }
 
 impl Node {
-    pub(super) fn parse(text: &str, reading: Reading) -> Result<Self> {
+    pub(crate) fn parse(text: &str, reading: Reading) -> Result<Self> {
         let options = serde_saphyr::options! {
             duplicate_keys: match reading {
                 Reading::Strict => DuplicateKeyPolicy::Error,
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// A scalar as text; `None` for a list or a map.
-    pub(super) fn scalar(&self) -> Option<String> {
+    pub(crate) fn scalar(&self) -> Option<String> {
         match &self.value {
             Value::Null => Some(String::new()),
             Value::Bool(value) => Some(value.to_string()),
@@ -58,7 +58,7 @@ impl Node {
     }
 
     /// Go's `nil`: written as `null`, or as nothing at all.
-    pub(super) fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         self.value == Value::Null
     }
 }

@@ -164,7 +164,7 @@ impl Flags {
                 GfdFlags::default()
             },
             imex_channel_ids: if plugin {
-                env.with(&["IMEX_CHANNEL_IDS"], channels)?
+                env.with(&["IMEX_CHANNEL_IDS"], Imex::parse_channels)?
             } else {
                 None
             },
@@ -307,18 +307,6 @@ impl GfdFlags {
             machine_type_file: map.text("machineTypeFile")?,
         })
     }
-}
-
-/// The list of channels, in brackets or without.
-fn channels(text: &str) -> Result<Vec<u32>, String> {
-    let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
-    let numbers: Result<Vec<i128>, _> = inner
-        .split(',')
-        .map(str::trim)
-        .filter(|number| !number.is_empty())
-        .map(str::parse)
-        .collect();
-    Imex::channels(&numbers.map_err(|_| "expected numbers joined by commas".to_owned())?)
 }
 
 struct Environment<'a>(&'a BTreeMap<String, String>);

@@ -13,6 +13,21 @@ pub struct Imex {
 }
 
 impl Imex {
+    /// Reads a list of channels, in brackets or without: `0`, `[0]`, or nothing.
+    ///
+    /// # Errors
+    /// For any other list, in the vendor's words.
+    pub fn parse_channels(text: &str) -> Result<Vec<u32>, String> {
+        let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
+        let numbers: Result<Vec<i128>, _> = inner
+            .split(',')
+            .map(str::trim)
+            .filter(|number| !number.is_empty())
+            .map(str::parse)
+            .collect();
+        Self::channels(&numbers.map_err(|_| "expected numbers joined by commas".to_owned())?)
+    }
+
     /// The channels, if there can be such a list: `[]` or `[0]`.
     pub(super) fn channels(ids: &[i128]) -> Result<Vec<u32>, String> {
         match ids {

@@ -1,7 +1,7 @@
 //! Walking a document by its keys: each is known, or named with the one that was meant.
 
 use super::{
-    Error, Reading, Result, UnknownKey, Warning,
+    Error, Reading, ResourceName, Result, UnknownKey, Warning,
     document::{Node, Value},
 };
 
@@ -148,6 +148,12 @@ impl<'a> Map<'a> {
 
     pub(super) fn bool(&self, key: &str) -> Result<Option<bool>> {
         self.get(key).map(|field| field.bool()).transpose()
+    }
+
+    /// The name of a resource of NVIDIA's.
+    pub(super) fn resource_name(&self, key: &str) -> Result<Option<ResourceName>> {
+        let parse = |field: Field<'_>| ResourceName::nvidia(&field.text()?).map_err(|error| field.error(error));
+        self.get(key).map(parse).transpose()
     }
 
     /// A text with a grammar of its own.

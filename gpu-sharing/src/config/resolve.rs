@@ -83,6 +83,13 @@ pub struct Options {
     pub naming: bool,
 }
 
+impl Default for Config {
+    /// What an empty file means.
+    fn default() -> Self {
+        Self::resolve(ConfigFile::default(), Flags::default(), Options::default()).0
+    }
+}
+
 impl Config {
     /// What a file, and flags and environment above it, mean.
     ///

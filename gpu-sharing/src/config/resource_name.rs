@@ -4,13 +4,15 @@ use serde::{Deserialize, Serialize};
 
 /// The name of an extended resource, with its domain: `nvidia.com/gpu`.
 ///
-/// A name without `nvidia.com/` gets it, and what follows is a DNS subdomain in lower case; 63 characters in all at most.
+/// A name without a domain is NVIDIA's. What follows the domain is a DNS subdomain in lower case; 63 characters in all at
+/// most.
 ///
 /// ```
 /// use gpu_sharing::config::ResourceName;
 /// let name: ResourceName = "gpu".parse()?;
 /// assert_eq!(name.as_str(), "nvidia.com/gpu");
 /// assert_eq!(name.shared()?.as_str(), "nvidia.com/gpu.shared");
+/// assert_eq!("example.com/widget".parse::<ResourceName>()?.socket_name(), "example-widget.sock");
 /// # Ok::<(), gpu_sharing::config::ParseResourceNameError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -18,9 +20,9 @@ use serde::{Deserialize, Serialize};
 pub struct ResourceName(String);
 
 impl ResourceName {
-    /// The domain of every name.
+    /// The domain of NVIDIA's names, with the slash.
     pub const PREFIX: &str = "nvidia.com/";
-    /// The longest name, domain included.
+    /// The longest name, domain included (k8s-device-plugin v0.20.0, `api/config/v1/resources.go`).
     pub const MAX_LEN: usize = 63;
 
     /// Whole GPUs: `nvidia.com/gpu`.
@@ -49,9 +51,30 @@ impl ResourceName {
         &self.0
     }
 
+    /// The part before the slash.
+    pub fn domain(&self) -> &str {
+        self.0.split_once('/').map_or("", |(domain, _)| domain)
+    }
+
     /// The name without the domain.
     pub fn base(&self) -> &str {
-        self.0.strip_prefix(Self::PREFIX).unwrap_or(&self.0)
+        self.0.split_once('/').map_or(&self.0, |(_, base)| base)
+    }
+
+    /// The file name of a plugin's socket: the first word of the domain and the name, as the vendor's plugin has it.
+    pub fn socket_name(&self) -> String {
+        let word = self.domain().split('.').next().unwrap_or_default();
+        format!("{word}-{}.sock", self.base())
+    }
+
+    /// A name in a configuration file of the vendor's, where all are NVIDIA's.
+    pub(super) fn nvidia(text: &str) -> Result<Self, ParseResourceNameError> {
+        let base = text.strip_prefix(Self::PREFIX).unwrap_or(text);
+        match format!("{}{base}", Self::PREFIX) {
+            name if name.len() > Self::MAX_LEN => Err(ParseResourceNameError::TooLong { name }),
+            _ if !is_subdomain(base) => Err(ParseResourceNameError::Format { name: base.to_owned() }),
+            name => Ok(Self(name)),
+        }
     }
 }
 
@@ -65,15 +88,22 @@ impl FromStr for ResourceName {
     type Err = ParseResourceNameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let base = text.strip_prefix(Self::PREFIX).unwrap_or(text);
-        let name = format!("{}{base}", Self::PREFIX);
-        if name.len() > Self::MAX_LEN {
-            return Err(ParseResourceNameError::TooLong { name });
+        let Some((domain, base)) = text.split_once('/').filter(|(domain, _)| *domain != "nvidia.com") else {
+            return Self::nvidia(text);
+        };
+        if text.len() > Self::MAX_LEN {
+            return Err(ParseResourceNameError::TooLong { name: text.to_owned() });
+        }
+        // What Kubernetes keeps for itself (`pkg/apis/core/v1/helper/helpers.go`, `IsExtendedResourceName`).
+        let reserved =
+            domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") || domain.starts_with("requests.");
+        if !is_subdomain(domain) || reserved {
+            return Err(ParseResourceNameError::Domain { name: text.to_owned() });
         }
         if !is_subdomain(base) {
             return Err(ParseResourceNameError::Format { name: base.to_owned() });
         }
-        Ok(Self(name))
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -118,39 +148,85 @@ pub enum ParseResourceNameError {
         /// The name without its domain.
         name: String,
     },
+    /// A domain that is no DNS name, or one that Kubernetes keeps for itself.
+    #[error(
+        "`{name}` is not an extended resource name: its domain is not a DNS name in lower case, or Kubernetes' own"
+    )]
+    Domain {
+        /// The whole name.
+        name: String,
+    },
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[track_caller]
+    fn check(parsed: Result<ResourceName, ParseResourceNameError>, expected: Result<&str, &str>) {
+        match (parsed, expected) {
+            (Ok(name), Ok(expected)) => assert_eq!(name.as_str(), expected),
+            (Err(error), Err(expected)) => assert!(error.to_string().starts_with(expected), "{error}"),
+            (parsed, expected) => panic!("{parsed:?}, expected {expected:?}"),
+        }
+    }
+
     #[test]
     fn names_get_the_domain_and_are_dns_names() {
-        #[track_caller]
-        fn check(text: &str, expected: Result<&str, &str>) {
-            match (text.parse::<ResourceName>(), expected) {
-                (Ok(name), Ok(expected)) => assert_eq!(name.as_str(), expected),
-                (Err(error), Err(expected)) => assert!(error.to_string().starts_with(expected), "{error}"),
-                (parsed, expected) => panic!("{parsed:?}, expected {expected:?}"),
-            }
+        for parse in [ResourceName::nvidia, |text: &str| text.parse()] {
+            let check = |text: &str, expected| check(parse(text), expected);
+            check("gpu", Ok("nvidia.com/gpu"));
+            check("nvidia.com/gpu.shared", Ok("nvidia.com/gpu.shared"));
+            let longest = format!("nvidia.com/{}", "x".repeat(52));
+            check(&"x".repeat(52), Ok(&longest));
+            check(
+                &"x".repeat(53),
+                Err("fully-qualified resource name must be 63 characters or less: nvidia.com/xx"),
+            );
+            check("GPU", Err("incorrect format for resource name 'GPU': "));
+            check(
+                "mig-1g.5gb+me",
+                Err("incorrect format for resource name 'mig-1g.5gb+me': "),
+            );
+            check("", Err("incorrect format for resource name '': "));
+            check("gpu.", Err("incorrect format"));
+            check("nvidia.com/../x", Err("incorrect format"));
+            check("nvidia.com/gpu/x", Err("incorrect format"));
         }
-        check("gpu", Ok("nvidia.com/gpu"));
-        check("nvidia.com/gpu.shared", Ok("nvidia.com/gpu.shared"));
-        check(&"x".repeat(52), Ok(&format!("nvidia.com/{}", "x".repeat(52))));
+    }
+
+    #[test]
+    fn names_of_a_configuration_file_are_nvidias() {
         check(
-            &"x".repeat(53),
-            Err("fully-qualified resource name must be 63 characters or less: nvidia.com/xx"),
-        );
-        check(
-            "example.com/gpu",
+            ResourceName::nvidia("example.com/gpu"),
             Err("incorrect format for resource name 'example.com/gpu': "),
         );
-        check("GPU", Err("incorrect format for resource name 'GPU': "));
-        check(
-            "mig-1g.5gb+me",
-            Err("incorrect format for resource name 'mig-1g.5gb+me': "),
-        );
-        check("", Err("incorrect format for resource name '': "));
-        check("gpu.", Err("incorrect format"));
+        check("example.com/gpu".parse(), Ok("example.com/gpu"));
+    }
+
+    #[test]
+    fn kubernetes_keeps_some_domains_for_itself() {
+        let refused = "`{}` is not an extended resource name: its domain";
+        for name in [
+            "node.kubernetes.io/gpu",
+            "kubernetes.io/gpu",
+            "requests.nvidia.com/gpu",
+            "/gpu",
+            "A.com/gpu",
+        ] {
+            check(name.parse(), Err(&refused.replace("{}", name)));
+        }
+    }
+
+    #[test]
+    fn resource_names_give_the_vendors_socket_names() {
+        #[track_caller]
+        fn check(name: &str, socket: &str) {
+            assert_eq!(name.parse::<ResourceName>().unwrap().socket_name(), socket);
+        }
+        check("nvidia.com/gpu", "nvidia-gpu.sock");
+        check("nvidia.com/gpu.shared", "nvidia-gpu.shared.sock");
+        check("nvidia.com/mig-1g.10gb.me", "nvidia-mig-1g.10gb.me.sock");
+        check("example.com/widget", "example-widget.sock");
     }
 }

@@ -82,7 +82,7 @@ impl ResourceRule {
                 .text("pattern")?
                 .ok_or_else(|| field.error("no resource pattern specified"))?,
             name: map
-                .parsed("name")?
+                .resource_name("name")?
                 .ok_or_else(|| field.error("no resource name specified"))?,
         })
     }

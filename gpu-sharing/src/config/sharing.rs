@@ -135,13 +135,13 @@ impl SharedResource {
     fn read(field: &Field<'_>, walk: &mut Walk, place: &'static str, rename: bool) -> Result<Self> {
         let no_name = || field.error("no resource name specified");
         let map = walk.map(field.node, place, &field.path)?.ok_or_else(no_name)?;
-        let name: ResourceName = map.parsed("name")?.ok_or_else(no_name)?;
+        let name = map.resource_name("name")?.ok_or_else(no_name)?;
         let default = rename
             .then(|| name.shared())
             .transpose()
             .map_err(|error| field.error(error))?;
         Ok(Self {
-            rename: map.parsed("rename")?.or(default),
+            rename: map.resource_name("rename")?.or(default),
             devices: match map.get("devices") {
                 Some(devices) => DeviceSelector::read(&devices)?,
                 None => DeviceSelector::All,

@@ -45,7 +45,7 @@ pub struct Move {
 /// let board = Catalogue::builtin().board("H100-80GB").unwrap();
 /// let gpu = |name: &str| -> Result<_, Box<dyn std::error::Error>> {
 ///     let instances = Geometry::new(board, [("3g.40gb".parse()?, 4)])?;
-///     let held = |instance: &gpu_sharing::mig::Instance| Held { instance: instance.clone(), pinned: false };
+///     let held = |instance: &gpu_sharing::mig::Instance| Held::whole(instance.clone(), false);
 ///     let instances = instances.instances().iter().map(held).collect();
 ///     Ok(GpuState { name: name.into(), board: Arc::clone(board), mode: Mode::Enabled, instances })
 /// };
@@ -167,13 +167,13 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
         .iter()
         .cloned()
         .partition(|held| held.instance.placement.overlaps(block));
-    let taken = Held {
-        instance: Instance {
+    let taken = Held::whole(
+        Instance {
             placement: block,
             profile: profile.clone(),
         },
-        pinned: true,
-    };
+        true,
+    );
     let mut gpus = fleet.gpus().to_vec();
     gpus[at].instances = stay.into_iter().chain([taken]).collect();
     // Nothing is switched on for a move.
@@ -195,6 +195,7 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
             mode: None,
             destroyed: gone.collect(),
             created: Vec::new(),
+            compute: Vec::new(),
         }),
     }
     let order: BTreeMap<&str, usize> = fleet

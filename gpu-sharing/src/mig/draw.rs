@@ -10,7 +10,7 @@ use crate::mig::{GpuState, Held, Mode};
 ///
 /// let board = Arc::clone(Catalogue::builtin().board("A30-24GB").unwrap());
 /// let held = |profile: &str, start, size, pinned| -> Result<_, gpu_sharing::mig::ParseProfileError> {
-///     Ok(Held { instance: Instance { placement: Placement { start, size }, profile: profile.parse()? }, pinned })
+///     Ok(Held::whole(Instance { placement: Placement { start, size }, profile: profile.parse()? }, pinned))
 /// };
 /// let instances = vec![held("2g.12gb", 2, 2, true)?, held("1g.6gb", 0, 1, false)?];
 /// let gpu = GpuState { name: "gpu-0".into(), board, mode: Mode::Enabled, instances };
@@ -99,7 +99,7 @@ fn runs(gpu: &GpuState) -> Vec<Run> {
         name: String::new(),
         kind: Kind::Free,
     };
-    for Held { instance, pinned } in held {
+    for Held { instance, pinned, .. } in held {
         let (start, size) = (
             usize::from(instance.placement.start),
             usize::from(instance.placement.size),
@@ -151,12 +151,9 @@ mod tests {
 
     fn gpu(board: &str, instances: &[(&str, u8, bool)]) -> GpuState {
         let board = Arc::clone(Catalogue::builtin().board(board).unwrap());
-        let geometry = |(name, start, pinned): &(&str, u8, bool)| Held {
-            instance: Geometry::new(&board, [(name.parse().unwrap(), *start)])
-                .unwrap()
-                .instances()[0]
-                .clone(),
-            pinned: *pinned,
+        let geometry = |(name, start, pinned): &(&str, u8, bool)| {
+            let placed = Geometry::new(&board, [(name.parse().unwrap(), *start)]).unwrap();
+            Held::whole(placed.instances()[0].clone(), *pinned)
         };
         let instances = instances.iter().map(geometry).collect();
         GpuState {

@@ -135,6 +135,14 @@ pub enum PlanError {
     /// There is not enough room, whatever is done with idle instances.
     #[error(transparent)]
     Short(Box<Shortage>),
+    /// What is declared with its places cannot be.
+    #[error("{source}")]
+    Geometry {
+        /// The GPU.
+        gpu: String,
+        /// What is wrong with it.
+        source: GeometryError,
+    },
     /// A pinned instance is not among what is declared for its GPU.
     #[error("`{instance}` on GPU `{gpu}` is in use, and the configuration has no place for it")]
     Pinned {

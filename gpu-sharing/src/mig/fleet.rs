@@ -6,7 +6,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::mig::{Board, FleetError, Geometry, Instance, Profile};
+use crate::mig::{Board, Compute, FleetError, Geometry, Instance, Profile};
 
 /// One GPU as the planner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,20 @@ pub struct Held {
     pub instance: Instance,
     /// In use: no plan destroys it, and it serves no new demand.
     pub pinned: bool,
+    /// The compute instances in it. Only [`reshape`](crate::mig::reshape) looks at them.
+    #[serde(default, skip_serializing_if = "Compute::is_whole")]
+    pub compute: Compute,
+}
+
+impl Held {
+    /// An instance with one compute instance of its whole size.
+    pub fn whole(instance: Instance, pinned: bool) -> Self {
+        Self {
+            instance,
+            pinned,
+            compute: Compute::Whole,
+        }
+    }
 }
 
 /// Whether a GPU can hold instances.

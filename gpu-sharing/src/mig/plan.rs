@@ -15,7 +15,7 @@ use std::{
 use serde::Serialize;
 
 pub use self::{
-    change::{Change, CheckedPlan, Step},
+    change::{Change, CheckedPlan, ComputeChange, Step},
     reshape::{Wanted, reshape},
 };
 use self::{
@@ -360,6 +360,7 @@ impl Plan {
             mode,
             destroyed,
             created,
+            compute: Vec::new(),
         });
     }
 

@@ -95,10 +95,7 @@ impl Draft {
             .collect();
         let mut instances: Vec<Held> = Vec::new();
         for (index, pinned) in self.tries.iter().filter(|_| self.enabled) {
-            let more = Held {
-                instance: index.get(&places).clone(),
-                pinned: *pinned,
-            };
+            let more = Held::whole(index.get(&places).clone(), *pinned);
             let all = instances.iter().chain([&more]).map(|held| held.instance.clone());
             if Geometry::from_instances(&board, all).is_ok() {
                 instances.push(more);

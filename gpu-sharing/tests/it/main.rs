@@ -2,6 +2,7 @@
 
 mod brute;
 mod defragment;
+mod driver;
 mod fleets;
 mod offline;
 mod online;

@@ -72,10 +72,7 @@ fn sound(fleet: &Fleet, demand: &Demand, made: &gpu_sharing::mig::Plan) -> Resul
     );
     for (name, instance) in &made.serving {
         let gpu = after.gpu(name).expect("a GPU of the fleet");
-        let held = Held {
-            instance: instance.clone(),
-            pinned: false,
-        };
+        let held = Held::whole(instance.clone(), false);
         prop_assert!(gpu.instances.contains(&held), "{} on {}", instance, name);
     }
     let again = plan(&after, demand).map_err(|error| TestCaseError::fail(error.to_string()))?;

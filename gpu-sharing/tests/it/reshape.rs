@@ -4,12 +4,9 @@ use gpu_sharing::mig::{Catalogue, Fleet, Geometry, GpuState, Held, Mode, PlanErr
 
 fn gpu(name: &str, board: &str, mode: Mode, instances: &[(&str, u8, bool)]) -> GpuState {
     let board = Arc::clone(Catalogue::builtin().board(board).expect("built in"));
-    let held = |(profile, start, pinned): &(&str, u8, bool)| Held {
-        instance: Geometry::new(&board, [(profile.parse().expect("a profile"), *start)])
-            .expect("it fits")
-            .instances()[0]
-            .clone(),
-        pinned: *pinned,
+    let held = |(profile, start, pinned): &(&str, u8, bool)| {
+        let placed = Geometry::new(&board, [(profile.parse().expect("a profile"), *start)]).expect("it fits");
+        Held::whole(placed.instances()[0].clone(), *pinned)
     };
     let instances = instances.iter().map(held).collect();
     GpuState {

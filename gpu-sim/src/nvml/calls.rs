@@ -84,7 +84,7 @@ mod tests {
         }
         check("gpu_sim::nvml::system::nvmlInit_v2::{{closure}}", "nvmlInit_v2");
         check(
-            "gpu_sim::nvml::mig::on_mig<gpu_sim::nvml::mig::nvmlDeviceGetGpuInstanceId::{{closure}}>::{{closure}}",
+            "gpu_sim::nvml::mig::nvmlDeviceGetGpuInstanceId::{{closure}}::{{closure}}",
             "nvmlDeviceGetGpuInstanceId",
         );
         check("gpu_sim::nvml::devices::count::{{closure}}", "nvml");

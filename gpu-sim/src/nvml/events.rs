@@ -12,7 +12,7 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlReturn_t};
 use super::{
     abi::{Handle, Out, put},
     calls::called_by,
-    code::{Answer, Code, number},
+    code::{Answer, Code},
     session::{Gpu, Session, answer, on, values, within},
 };
 use crate::state::{Event, State};

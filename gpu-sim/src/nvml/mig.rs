@@ -91,22 +91,22 @@ extern "C" fn nvmlDeviceIsMigDeviceHandle(device: Handle, is: Out<'_, c_uint>) -
     on_either(device, |target, _| put(is, matches!(target, Target::Mig(_)).into()))
 }
 
-/// These are for MIG devices; for a GPU they are an invalid argument (measured).
-fn on_mig(device: Handle, answer: impl FnOnce(MigDevice<'_>, &Session) -> Answer) -> nvmlReturn_t {
-    on_either(device, |target, session| match target {
-        Target::Mig(device) => answer(device, session),
+/// Some functions are for MIG devices; for a GPU they are an invalid argument (measured).
+fn mig_device(target: Target<'_>) -> Answer<MigDevice<'_>> {
+    match target {
+        Target::Mig(device) => Ok(device),
         Target::Gpu(_) => Err(Code::INVALID_ARGUMENT),
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetGpuInstanceId(device: Handle, id: Out<'_, c_uint>) -> nvmlReturn_t {
-    on_mig(device, |device, _| put(id, device.instance.id))
+    on_either(device, |target, _| put(id, mig_device(target)?.instance.id))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeInstanceId(device: Handle, id: Out<'_, c_uint>) -> nvmlReturn_t {
-    on_mig(device, |device, _| put(id, device.compute.id))
+    on_either(device, |target, _| put(id, mig_device(target)?.compute.id))
 }
 
 #[unsafe(no_mangle)]
@@ -114,7 +114,7 @@ extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
     device: Handle,
     whole: Out<'_, nvmlDevice_t>,
 ) -> nvmlReturn_t {
-    on_mig(device, |device, _| put(whole, device.gpu.handle.raw()))
+    on_either(device, |target, _| put(whole, mig_device(target)?.gpu.handle.raw()))
 }
 
 /// Compute and memory of a MIG device; for a GPU it is not supported (measured).

@@ -39,21 +39,13 @@ fn second(process: &Process) -> nvmlProcessInfo_v2_t {
     }
 }
 
-fn list<T>(
-    device: Handle,
-    count: InOut<'_, c_uint>,
-    list: List<T>,
-    of: impl Fn(&Target<'_>, &Session) -> Vec<T>,
-) -> nvmlReturn_t {
-    on_either(device, |target, session| list.fill(count, of(&target, session), false))
-}
-
 /// Simulated processes compute; none draws or goes through MPS.
 macro_rules! process_lists {
     ($(fn $name:ident($kind:ty) { $processes:expr })*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name(device: Handle, count: InOut<'_, c_uint>, infos: List<$kind>) -> nvmlReturn_t {
-            list(device, count, infos, $processes)
+            let of: fn(&Target<'_>, &Session) -> Vec<$kind> = $processes;
+            on_either(device, |target, session| infos.fill(count, of(&target, session), false))
         }
     )*};
 }

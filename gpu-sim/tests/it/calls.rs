@@ -127,10 +127,10 @@ fn every_function_is_logged_by_its_own_name() {
 fn call_with_nothing(node: &Simulated, name: &str) -> c_uint {
     type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize, usize, usize) -> c_uint;
     // SAFETY: the library is loaded already, and stays.
-    let library = unsafe { libloading::Library::new(node.node.library()) }.unwrap();
+    let library = unsafe { libloading::Library::new(node.node.library()) }.expect("the library loads");
     // SAFETY: integers and pointers are passed alike on the machines that this crate is for, and what a function does not
     // take it does not look at.
-    let function: libloading::Symbol<'_, Function> = unsafe { library.get(name.as_bytes()) }.unwrap();
+    let function: libloading::Symbol<'_, Function> = unsafe { library.get(name.as_bytes()) }.expect("it is exported");
     // SAFETY: a null pointer and a zero are valid arguments of every NVML function.
     unsafe { function(0, 0, 0, 0, 0, 0, 0, 0) }
 }

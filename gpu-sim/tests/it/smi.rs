@@ -248,7 +248,7 @@ fn compute_instance_profiles_are_those_of_each_gpu_instance() {
     for row in [
         row("MIG 1c.3g.40gb", 0, "", "0/3", 16),
         row("MIG 2c.3g.40gb", 1, "", "0/1", 32),
-        row("MIG 3g.40gb", 2, "*", "0/1", 60),
+        row("MIG 3g.40gb", 2, "*", "0/1", 48),
     ] {
         assert!(list.contains(&row), "{row} in {list}");
     }

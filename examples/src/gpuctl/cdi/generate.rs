@@ -7,13 +7,19 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
-use gpu_cdi::{Companion, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, Spec};
-use gpu_core::nvml::{Library, LibrarySearch};
+use gpu_cdi::{
+    Companion, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, ORIN_COMPAT_DIR, Spec, TegraConfig,
+    TegraFiles, WslFiles,
+};
+use gpu_core::{
+    Inventory, PciInventory,
+    nvml::{Library, LibrarySearch},
+};
 
 use super::output::{self, Notation};
 use crate::{driver_files::with_search_paths, program::remark, toolkit_config, vendor};
 
-/// The flags and variables of `nvidia-ctk cdi generate` (v1.20), but for those of the modes csv and wsl.
+/// The flags and variables of `nvidia-ctk cdi generate` (v1.20).
 #[derive(Debug, Args)]
 pub(in crate::gpuctl) struct Generate {
     /// Where the spec is written [default: standard output]
@@ -34,7 +40,8 @@ pub(in crate::gpuctl) struct Generate {
     )]
     mode: Mode,
 
-    /// The GPUs and MIG devices, by index (0, 0:1) or UUID, or the IMEX channels; `all` for all that there are
+    /// The GPUs and MIG devices, by index (0, 0:1) or UUID, or the IMEX channels; `all` for all that there are, `none` for a
+    /// device with the driver and no GPU
     #[arg(
         long,
         visible_alias = "device",
@@ -130,7 +137,28 @@ pub(in crate::gpuctl) struct Generate {
     )]
     enable_hook: Vec<String>,
 
-    /// The vendor's switches: no-additional-gids-for-device-nodes, disable-ipc-discoverer, disable-nvsandboxutils
+    /// In mode csv: the files that name what a container gets
+    #[arg(long = "csv.file", value_delimiter = ',', value_name = "PATH", default_values = TegraConfig::FILES)]
+    csv_file: Vec<PathBuf>,
+
+    /// In mode csv: paths that are not mounted, or names where the pattern has no slash
+    #[arg(long = "csv.ignore-pattern", value_delimiter = ',', value_name = "PATTERN")]
+    csv_ignore_pattern: Vec<String>,
+
+    /// In mode csv: where images have the compatibility libraries for Orin
+    #[arg(long = "csv.compat-container-root", value_name = "PATH", default_value = ORIN_COMPAT_DIR)]
+    csv_compat_container_root: String,
+
+    /// Has one hook do the work of all; the hook program must be gpu-cdi-hook (an addition of this program)
+    #[arg(long)]
+    combined_hook: bool,
+
+    /// Mounts the driver's libraries for 32-bit programs too (an addition of this program)
+    #[arg(long)]
+    compat32: bool,
+
+    /// The vendor's switches: enable-explicit-driver-libraries, enable-coherent-annotations,
+    /// no-additional-gids-for-device-nodes, disable-ipc-discoverer, disable-nvsandboxutils, disable-multiple-csv-devices
     #[arg(
         long,
         alias = "feature-flags",
@@ -153,9 +181,12 @@ pub(in crate::gpuctl) struct Generate {
     host_root: PathBuf,
 }
 
+const COHERENT: &str = "enable-coherent-annotations";
+const EXPLICIT: &str = "enable-explicit-driver-libraries";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// As nvml
+    /// wsl where /dev/dxg is, csv on a Tegra machine without NVML, else nvml
     Auto,
     /// The GPUs and MIG devices that NVML tells of
     Nvml,
@@ -167,6 +198,12 @@ enum Mode {
     Nvswitch,
     /// IMEX channels
     Imex,
+    /// The GPU of a Tegra machine, by the files that its packages bring
+    Csv,
+    /// The GPUs of Windows, in its subsystem for Linux
+    Wsl,
+    /// GPUs that are bound to VFIO (an addition of this program)
+    Vfio,
 }
 
 impl Generate {
@@ -174,25 +211,7 @@ impl Generate {
         let options = self.options()?;
         let driver_root = self.driver_root()?;
         let ids: Vec<&str> = self.device_id.iter().map(String::as_str).collect();
-        let spec = match self.mode {
-            Mode::Auto | Mode::Nvml => self.gpus(&ids, &driver_root, options)?,
-            Mode::Imex => {
-                let channels = if ids.contains(&"all") {
-                    Vec::new()
-                } else {
-                    ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?
-                };
-                gpu_cdi::generate_imex(&self.files(&driver_root, None)?, &channels, &options)?
-            }
-            mode => {
-                ensure!(ids == ["all"], "this mode has one device, `all`, and no `--device-id`");
-                let files = self.files(&driver_root, None)?;
-                match mode.companion() {
-                    Some(companion) => gpu_cdi::generate_companion(companion, &files, &options)?,
-                    None => gpu_cdi::generate_management(&files, &options)?,
-                }
-            }
-        };
+        let spec = self.spec(&ids, &driver_root, options)?;
         let output = self.output.as_deref().filter(|path| !path.as_os_str().is_empty());
         output::write(&spec, output, self.format)?;
         remark(format_args!(
@@ -200,29 +219,151 @@ impl Generate {
             spec.cdi_version,
             spec.devices.len()
         ));
+        if self.has_flag(COHERENT) {
+            for part in gpu_cdi::split_by_coherence(&spec)? {
+                // The vendor's program writes these to files only: two specs on standard output are none.
+                if let Some(path) = output {
+                    let (_, coherence) = part.kind.class().rsplit_once('.').unwrap_or_default();
+                    output::write(&part, Some(&output::with_infix(path, coherence)), self.format)?;
+                }
+            }
+        }
         Ok(())
+    }
+
+    fn spec(&self, ids: &[&str], driver_root: &Path, options: GenerateOptions) -> anyhow::Result<Spec> {
+        if ids.contains(&"none") {
+            ensure!(ids == ["none"], "`none` stands alone");
+            ensure!(
+                matches!(self.mode, Mode::Auto | Mode::Nvml),
+                "this mode has no device `none`"
+            );
+            return Ok(gpu_cdi::generate_none(&self.files(driver_root, None)?, &options)?);
+        }
+        let mode = match self.mode {
+            Mode::Auto => self.detected(driver_root),
+            mode => mode,
+        };
+        Ok(match mode {
+            Mode::Auto | Mode::Nvml => return self.gpus(ids, driver_root, options),
+            Mode::Imex => {
+                let channels = if ids.contains(&"all") {
+                    Vec::new()
+                } else {
+                    ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?
+                };
+                gpu_cdi::generate_imex(&self.files(driver_root, None)?, &channels, &options)?
+            }
+            mode => {
+                ensure!(
+                    ids == ["all"],
+                    "this mode describes all devices, and has no `--device-id`"
+                );
+                match mode {
+                    Mode::Csv => self.tegra(driver_root, &options)?,
+                    Mode::Wsl => self.wsl(driver_root, &options)?,
+                    Mode::Vfio => self.vfio(driver_root, &options)?,
+                    mode => {
+                        let files = self.files(driver_root, None)?;
+                        match mode.companion() {
+                            Some(companion) => gpu_cdi::generate_companion(companion, &files, &options)?,
+                            None => gpu_cdi::generate_management(&files, &options)?,
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// What the machine is, as far as files tell it.
+    fn detected(&self, driver_root: &Path) -> Mode {
+        let host = |path: &str| self.host_root.join(path);
+        let family = std::fs::read_to_string(host("sys/devices/soc0/family")).unwrap_or_default();
+        let is_tegra = host("etc/nv_tegra_release").exists() || family.to_lowercase().starts_with("tegra");
+        if driver_root.join("usr/lib/wsl/lib/libdxcore.so").exists() {
+            Mode::Wsl
+        } else if is_tegra && self.library(driver_root).is_err() {
+            Mode::Csv
+        } else {
+            Mode::Nvml
+        }
+    }
+
+    fn library(&self, driver_root: &Path) -> anyhow::Result<Library> {
+        Ok(Library::open(&LibrarySearch {
+            library: self.nvml_library.clone(),
+            driver_root: Some(driver_root.to_owned()),
+        })?)
+    }
+
+    fn inventory(&self, driver_root: &Path) -> anyhow::Result<Inventory> {
+        let inventory = self.library(driver_root)?.inventory(&self.host_root)?;
+        for problem in &inventory.problems {
+            remark(format_args!("warning: {problem}"));
+        }
+        Ok(inventory)
     }
 
     fn gpus(&self, ids: &[&str], driver_root: &Path, mut options: GenerateOptions) -> anyhow::Result<Spec> {
         if !ids.contains(&"all") {
             for id in ids {
-                ensure!(*id != "none", "an empty device (`none`) is not supported");
                 options.devices.push(id.parse()?);
             }
         }
-        let library = Library::open(&LibrarySearch {
-            library: self.nvml_library.clone(),
-            driver_root: Some(driver_root.to_owned()),
-        })?;
-        let inventory = library.inventory(&self.host_root)?;
-        for problem in &inventory.problems {
-            remark(format_args!("warning: {problem}"));
-        }
+        let inventory = self.inventory(driver_root)?;
         let version = inventory.driver.as_ref().map(|driver| driver.version.to_string());
         let files = self.files(driver_root, version)?;
         let generated = gpu_cdi::generate(&inventory, &files, &options)?;
         for device in &generated.skipped {
             remark(format_args!("warning: left out: {device}"));
+        }
+        for missing in files.missing() {
+            remark(format_args!("warning: {missing}"));
+        }
+        Ok(generated.spec)
+    }
+
+    fn tegra(&self, driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
+        let mut config = TegraConfig::new(driver_root);
+        config.dev_root.clone_from(&self.dev_root);
+        config.files = beneath(driver_root, &self.csv_file);
+        config.ignored.clone_from(&self.csv_ignore_pattern);
+        let files = TegraFiles::discover(&config)?;
+        for problem in &files.problems {
+            remark(format_args!("warning: {problem}"));
+        }
+        // Older machines have no NVML, and their GPU no UUID.
+        let inventory = match self.inventory(driver_root) {
+            Ok(inventory) => Some(inventory),
+            Err(error) => {
+                remark(format_args!("NVML tells nothing of the GPU: {error:#}"));
+                None
+            }
+        };
+        Ok(gpu_cdi::generate_tegra(
+            inventory.as_ref(),
+            &files,
+            options,
+            &self.csv_compat_container_root,
+        )?)
+    }
+
+    fn wsl(&self, driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
+        let files = WslFiles::discover(&gpu_cdi::DiscoverConfig::new(driver_root))?;
+        for problem in &files.problems {
+            remark(format_args!("warning: {problem}"));
+        }
+        Ok(gpu_cdi::generate_wsl(&files, options)?)
+    }
+
+    fn vfio(&self, driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
+        let bus = PciInventory::read(&self.host_root)?;
+        for problem in &bus.problems {
+            remark(format_args!("warning: {problem}"));
+        }
+        let generated = gpu_cdi::generate_vfio(&bus, &self.files(driver_root, None)?, options)?;
+        for problem in &generated.problems {
+            remark(format_args!("warning: left out: {problem}"));
         }
         Ok(generated.spec)
     }
@@ -234,11 +375,16 @@ impl Generate {
         config.driver_version = version;
         config.library_search_paths = beneath(driver_root, &self.library_search_path);
         config.config_search_paths = beneath(driver_root, &self.config_search_path);
+        config.explicit_libraries = self.has_flag(EXPLICIT);
         let files = DriverFiles::discover(&config)?;
         for problem in &files.problems {
             remark(format_args!("warning: {problem}"));
         }
         Ok(files)
+    }
+
+    fn has_flag(&self, name: &str) -> bool {
+        self.feature_flag.iter().any(|flag| flag == name)
     }
 
     fn driver_root(&self) -> anyhow::Result<PathBuf> {
@@ -257,12 +403,17 @@ impl Generate {
         options.hook_path = hook_path(self.nvidia_cdi_hook_path.as_deref().unwrap_or_default());
         options.ldconfig_path = self.ldconfig_path.clone().filter(|path| !path.is_empty());
         options.disabled_hooks = self.disabled_hooks()?;
+        options.libraries_32 = self.compat32;
+        options.combined_hook = self.combined_hook;
         for flag in self.feature_flag.iter().filter(|flag| !flag.is_empty()) {
             match flag.as_str() {
                 "no-additional-gids-for-device-nodes" => options.additional_gids = false,
                 "disable-ipc-discoverer" => options.ipc_sockets = false,
-                // What these ask for is so anyway: the library they turn off is not used, groups are added, and there is
-                // no csv mode.
+                COHERENT => options.coherent_annotations = true,
+                // Read where the driver root is searched.
+                EXPLICIT => {}
+                // What these ask for is so anyway: the library they turn off is not used, groups are added, and mode csv has
+                // one device.
                 "disable-nvsandboxutils"
                 | "allow-additional-gids-for-device-nodes"
                 | "disable-multiple-csv-devices" => {}
@@ -295,7 +446,7 @@ impl Mode {
             Self::Gdrcopy => Some(Companion::GdrCopy),
             Self::Mofed => Some(Companion::Mofed),
             Self::Nvswitch => Some(Companion::NvSwitch),
-            Self::Auto | Self::Nvml | Self::Management | Self::Imex => None,
+            _ => None,
         }
     }
 }
@@ -390,20 +541,25 @@ mod tests {
             let generate = parse(arguments);
             let result = generate.options().and_then(|options| {
                 let ids: Vec<_> = generate.device_id.iter().map(String::as_str).collect();
-                generate.gpus(&ids, Path::new("/"), options)
+                generate.spec(&ids, Path::new("/"), options)
             });
             assert_eq!(result.unwrap_err().to_string(), expected);
         }
         check(
-            &["--feature-flag=enable-coherent-annotations"],
-            "feature flag `enable-coherent-annotations` is not supported",
+            &["--feature-flag=make-coffee"],
+            "feature flag `make-coffee` is not supported",
+        );
+        check(&["--device-id=none,0"], "`none` stands alone");
+        check(&["--mode=gds", "--device-id=none"], "this mode has no device `none`");
+        check(
+            &["--mode=csv", "--device-id=0"],
+            "this mode describes all devices, and has no `--device-id`",
         );
         check(
             &["--enable-hook=all"],
             "`--enable-hook` takes names of hooks, not `all`",
         );
         assert!(Program::try_parse_from(["x", "--mode=bogus"]).is_err());
-        assert!(Program::try_parse_from(["x", "--mode=csv"]).is_err());
     }
 
     #[test]

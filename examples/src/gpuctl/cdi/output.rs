@@ -35,6 +35,17 @@ pub(super) fn write(spec: &Spec, output: Option<&Path>, notation: Option<Notatio
     Ok(spec.write(&named(path, notation)?)?)
 }
 
+/// The path with a word before its extension: `nvidia.coherent.yaml`.
+pub(super) fn with_infix(path: &Path, infix: &str) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = match path.extension() {
+        Some(extension) => format!("{stem}.{infix}.{}", extension.to_string_lossy()),
+        // The extension is still to come, and must not be taken for this word.
+        None => format!("{stem}.{infix}.yaml"),
+    };
+    path.with_file_name(name)
+}
+
 /// The path with the extension that tells readers the notation; a name without one gets it.
 fn named(path: &Path, notation: Option<Notation>) -> anyhow::Result<PathBuf> {
     if path.extension().is_none() {

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::mig::{Fleet, Geometry, GpuState, Held, Instance, Mode, Plan, StaleError, StaleReason};
+use crate::mig::{Compute, Fleet, Geometry, GpuState, Held, Instance, Mode, Part, Plan, StaleError, StaleReason};
 
 /// What a plan does to one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,6 +17,20 @@ pub struct Change {
     pub destroyed: Vec<Instance>,
     /// Instances to make, in order of their start.
     pub created: Vec<Instance>,
+    /// Instances that stay and are divided anew, and new ones that are not to have one compute instance of their whole size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compute: Vec<ComputeChange>,
+}
+
+/// What a plan does to the compute instances of one GPU instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ComputeChange {
+    /// The GPU instance.
+    pub instance: Instance,
+    /// Compute instances that go.
+    pub destroyed: Vec<Part>,
+    /// Those to make, largest first; where each starts is where the driver puts it by itself in an empty instance.
+    pub created: Vec<Part>,
 }
 
 /// One thing to do on the hardware.
@@ -37,12 +51,32 @@ pub enum Step {
         /// Which one.
         instance: Instance,
     },
-    /// Make an instance at its placement, and in it one compute instance of its whole size.
+    /// Make an instance at its placement, and in it its compute instances.
     Create {
         /// The GPU.
         gpu: String,
         /// What and where.
         instance: Instance,
+        /// The compute instances, largest first; mostly one of the whole size.
+        compute: Vec<Part>,
+    },
+    /// Destroy one compute instance of an instance that stays.
+    DestroyCompute {
+        /// The GPU.
+        gpu: String,
+        /// The instance.
+        instance: Instance,
+        /// Which compute instance.
+        part: Part,
+    },
+    /// Make one compute instance in an instance that stays.
+    CreateCompute {
+        /// The GPU.
+        gpu: String,
+        /// The instance.
+        instance: Instance,
+        /// With how many compute slices, and from which on.
+        part: Part,
     },
 }
 
@@ -65,7 +99,19 @@ impl fmt::Display for Step {
             Self::SetMode { gpu, enabled: true } => format!("enable MIG on {gpu}"),
             Self::SetMode { gpu, enabled: false } => format!("disable MIG on {gpu}"),
             Self::Destroy { gpu, instance } => format!("destroy {instance} on {gpu}"),
-            Self::Create { gpu, instance } => format!("create {instance} on {gpu}"),
+            Self::Create { gpu, instance, compute } if *compute == [Part::whole(&instance.profile)] => {
+                format!("create {instance} on {gpu}")
+            }
+            Self::Create { gpu, instance, compute } => {
+                let parts: Vec<_> = compute.iter().map(|part| format!("{}c", part.slices)).collect();
+                format!("create {instance} on {gpu}, divided into {}", parts.join(" + "))
+            }
+            Self::DestroyCompute { gpu, instance, part } => {
+                format!("destroy {}c in {instance} on {gpu}", part.slices)
+            }
+            Self::CreateCompute { gpu, instance, part } => {
+                format!("create {}c in {instance} on {gpu}", part.slices)
+            }
         };
         f.pad(&text)
     }
@@ -117,6 +163,29 @@ impl Plan {
     }
 }
 
+impl ComputeChange {
+    fn carry_out(&self, held: &mut Held, made: bool) -> Result<(), StaleReason> {
+        let mut parts = if made { Vec::new() } else { held.parts() };
+        for gone in &self.destroyed {
+            let at = parts
+                .iter()
+                .position(|part| (part.start, part.slices) == (gone.start, gone.slices));
+            let at = at.ok_or_else(|| StaleReason::NoInstance {
+                instance: self.instance.clone(),
+            })?;
+            if parts.remove(at).pinned {
+                return Err(StaleReason::InUse {
+                    instance: self.instance.clone(),
+                });
+            }
+        }
+        parts.extend(self.created.iter().copied());
+        parts.sort_unstable();
+        held.compute = Compute::of(&held.instance.profile, parts);
+        Ok(())
+    }
+}
+
 impl Change {
     fn after(&self, gpu: &GpuState) -> Result<GpuState, StaleReason> {
         if gpu.board.name() != self.board {
@@ -148,10 +217,18 @@ impl Change {
         if after.mode == Mode::Disabled && !self.created.is_empty() {
             return Err(StaleReason::MigDisabled);
         }
-        after.instances.extend(self.created.iter().map(|instance| Held {
-            instance: instance.clone(),
-            pinned: false,
-        }));
+        let created = self.created.iter().cloned();
+        after
+            .instances
+            .extend(created.map(|instance| Held::whole(instance, false)));
+        for change in &self.compute {
+            let made = self.created.contains(&change.instance);
+            let held = after.instances.iter_mut().find(|held| held.instance == change.instance);
+            let held = held.ok_or_else(|| StaleReason::NoInstance {
+                instance: change.instance.clone(),
+            })?;
+            change.carry_out(held, made)?;
+        }
         let instances = after.instances.iter().map(|held| held.instance.clone());
         Geometry::from_instances(&after.board, instances).map_err(StaleReason::Geometry)?;
         Ok(after)
@@ -159,18 +236,41 @@ impl Change {
 
     fn steps(&self, mode: Mode, steps: &mut Vec<Step>) {
         let gpu = || self.gpu.clone();
+        let stays = || {
+            self.compute
+                .iter()
+                .filter(|change| !self.created.contains(&change.instance))
+        };
         steps.extend(self.destroyed.iter().map(|instance| Step::Destroy {
             gpu: gpu(),
             instance: instance.clone(),
+        }));
+        steps.extend(stays().flat_map(|change| {
+            change.destroyed.iter().map(|&part| Step::DestroyCompute {
+                gpu: self.gpu.clone(),
+                instance: change.instance.clone(),
+                part,
+            })
         }));
         if let Some(enabled) = self.mode
             && enabled != (mode == Mode::Enabled)
         {
             steps.push(Step::SetMode { gpu: gpu(), enabled });
         }
-        steps.extend(self.created.iter().map(|instance| Step::Create {
-            gpu: gpu(),
-            instance: instance.clone(),
+        steps.extend(self.created.iter().map(|instance| {
+            let divided = self.compute.iter().find(|change| change.instance == *instance);
+            Step::Create {
+                gpu: gpu(),
+                instance: instance.clone(),
+                compute: divided.map_or_else(|| vec![Part::whole(&instance.profile)], |change| change.created.clone()),
+            }
+        }));
+        steps.extend(stays().flat_map(|change| {
+            change.created.iter().map(|&part| Step::CreateCompute {
+                gpu: self.gpu.clone(),
+                instance: change.instance.clone(),
+                part,
+            })
         }));
     }
 }

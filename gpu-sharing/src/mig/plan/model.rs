@@ -82,8 +82,8 @@ impl Model {
                 demand
                     .iter()
                     .zip(weights)
-                    .map(|(&open, &weight)| open.max(0).unsigned_abs() * weight)
-                    .sum(),
+                    .map(|(&open, &weight)| open.max(0).unsigned_abs().saturating_mul(weight))
+                    .fold(0, u32::saturating_add),
             ),
             Goal::Cost(_) => demand.iter().all(|&open| open <= 0).then_some(value),
         }

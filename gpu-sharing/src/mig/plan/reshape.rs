@@ -1,20 +1,27 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Cost, Plan,
-    change::Change,
+    change::{Change, ComputeChange},
     options::{Way, each_way},
     plan,
 };
-use crate::mig::{Demand, Fleet, GpuState, Instance, Mode, PlanError, Profile, loss::Losses};
+use crate::mig::{
+    Compute, Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Part, Placement, PlanError,
+    compute::{Division, divide, fewest, sizes},
+    loss::Losses,
+};
 
 /// What a GPU is to be, as a MIG configuration file says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// MIG mode off.
     Disabled,
-    /// MIG mode on and exactly these instances, wherever they lie.
+    /// MIG mode on and exactly these instances, wherever they lie. Compute instances (`1c.3g.40gb`) are packed into as few GPU
+    /// instances as least disruption allows.
     Instances(Demand),
+    /// MIG mode on and exactly these instances, each in its place and with its compute instances; `pinned` is not looked at.
+    Exactly(Vec<Held>),
 }
 
 /// The plan that gives each named GPU exactly the instances that are declared for it, at the least [`Cost`].
@@ -46,6 +53,7 @@ pub fn reshape(fleet: &Fleet, wanted: &BTreeMap<String, Wanted>) -> Result<Plan,
             }
             Some(Wanted::Disabled) => plan.disable(gpu)?,
             Some(Wanted::Instances(demand)) => plan.reshape(gpu, demand)?,
+            Some(Wanted::Exactly(wanted)) => plan.place(gpu, wanted)?,
         }
     }
     plan.at_least = plan.cost;
@@ -83,43 +91,110 @@ impl Plan {
             mode: Some(false),
             destroyed,
             created: Vec::new(),
+            compute: Vec::new(),
         });
         Ok(())
     }
 
-    fn reshape(&mut self, gpu: &GpuState, demand: &Demand) -> Result<(), PlanError> {
-        let mut open: BTreeMap<&Profile, u32> = demand.iter().collect();
-        for held in gpu.instances.iter().filter(|held| held.pinned) {
-            match open.get_mut(&held.instance.profile) {
-                Some(n) if *n > 0 => *n -= 1,
-                _ => {
-                    return Err(PlanError::Pinned {
-                        gpu: gpu.name.clone(),
-                        instance: held.instance.clone(),
-                    });
+    /// Keeps what is where it is wanted.
+    fn place(&mut self, gpu: &GpuState, wanted: &[Held]) -> Result<(), PlanError> {
+        let instances = wanted.iter().map(|held| held.instance.clone());
+        let geometry = Geometry::from_instances(&gpu.board, instances).map_err(|source| PlanError::Geometry {
+            gpu: gpu.name.clone(),
+            source,
+        })?;
+        let pinned = |held: &Held| PlanError::Pinned {
+            gpu: gpu.name.clone(),
+            instance: held.instance.clone(),
+        };
+        let mut change = Change {
+            gpu: gpu.name.clone(),
+            board: gpu.board.to_string(),
+            mode: (gpu.mode == Mode::Disabled).then_some(true),
+            destroyed: Vec::new(),
+            created: Vec::new(),
+            compute: Vec::new(),
+        };
+        let is = |part: &Part, other: &Part| (part.start, part.slices) == (other.start, other.slices);
+        for held in &gpu.instances {
+            let Some(target) = wanted.iter().find(|target| target.instance == held.instance) else {
+                if held.pinned {
+                    return Err(pinned(held));
                 }
+                change.destroyed.push(held.instance.clone());
+                self.cost.destroyed += 1;
+                continue;
+            };
+            let (parts, targets) = (held.parts(), target.parts());
+            let gone: Vec<_> = parts
+                .iter()
+                .filter(|part| !targets.iter().any(|other| is(part, other)))
+                .copied()
+                .collect();
+            let made: Vec<_> = targets
+                .iter()
+                .filter(|part| !parts.iter().any(|other| is(part, other)))
+                .copied()
+                .collect();
+            if gone.iter().any(|part| part.pinned) {
+                return Err(pinned(held));
+            }
+            self.cost.destroyed += u32::try_from(gone.len()).unwrap_or(u32::MAX);
+            if !gone.is_empty() || !made.is_empty() {
+                change.compute.push(ComputeChange {
+                    instance: held.instance.clone(),
+                    destroyed: gone,
+                    created: made,
+                });
             }
         }
-        let open: Demand = open.into_iter().map(|(profile, n)| (profile.clone(), n)).collect();
-        if let Some((profile, _)) = demand.iter().find(|(profile, _)| gpu.board.index(profile).is_none()) {
-            return Err(if profile.compute_slices() == profile.slices() {
-                PlanError::NotOffered {
-                    profile: profile.clone(),
-                    boards: vec![gpu.board.to_string()],
-                }
-            } else {
-                PlanError::ComputeInstance {
-                    profile: profile.clone(),
-                }
-            });
+        for target in wanted {
+            if gpu.instances.iter().any(|held| held.instance == target.instance) {
+                continue;
+            }
+            change.created.push(target.instance.clone());
+            if target.compute != Compute::Whole {
+                let mut created = target.parts();
+                created.sort_unstable_by_key(|part| (std::cmp::Reverse(part.slices), part.start));
+                change.compute.push(ComputeChange {
+                    instance: target.instance.clone(),
+                    destroyed: Vec::new(),
+                    created,
+                });
+            }
         }
-        let mut losses = Losses::new(&gpu.board);
-        let way = exact(gpu, &open, &mut losses).ok_or_else(|| refusal(gpu, demand, &open))?;
-        self.apply(gpu, &way);
+        change.destroyed.sort();
+        change.created.sort();
+        let touched = change.mode.is_some()
+            || !(change.destroyed.is_empty() && change.created.is_empty() && change.compute.is_empty());
+        self.cost.touched += u32::from(touched);
+        self.cost.mode_changes += u32::from(change.mode.is_some());
+        let occupied = geometry
+            .instances()
+            .iter()
+            .fold(0, |mask, instance| mask | instance.placement.mask());
+        self.cost.loss += Losses::new(&gpu.board).of(occupied);
+        self.serving.extend(
+            geometry
+                .instances()
+                .iter()
+                .map(|instance| (gpu.name.clone(), instance.clone())),
+        );
+        if touched {
+            self.changes.push(change);
+        }
         Ok(())
     }
 
-    fn apply(&mut self, gpu: &GpuState, way: &Way) {
+    fn reshape(&mut self, gpu: &GpuState, demand: &Demand) -> Result<(), PlanError> {
+        let rows = Row::all(gpu, demand)?;
+        let mut losses = Losses::new(&gpu.board);
+        let (way, divisions) = exact(gpu, &rows, &mut losses).ok_or_else(|| refusal(gpu, &rows))?;
+        self.apply(gpu, &way, &divisions);
+        Ok(())
+    }
+
+    fn apply(&mut self, gpu: &GpuState, way: &Way, divided: &[ComputeChange]) {
         let instance = |&(index, placement): &(usize, _)| Instance {
             placement,
             profile: gpu.board.profile(index).clone(),
@@ -155,57 +230,183 @@ impl Plan {
                     .map(instance)
                     .collect(),
                 created: way.created.iter().map(instance).collect(),
+                compute: divided.to_vec(),
             });
         }
     }
 }
 
-/// The cheapest way to have exactly these besides the pinned ones.
-fn exact(gpu: &GpuState, open: &Demand, losses: &mut Losses) -> Option<Way> {
-    let counts: Vec<_> = gpu
-        .board
-        .profiles()
-        .iter()
-        .map(|spec| open.count(&spec.profile))
+/// What is declared of one GPU instance profile.
+#[derive(Debug)]
+struct Row {
+    /// The profile in the board.
+    index: usize,
+    /// Compute slices of the GPU instance.
+    whole: u32,
+    /// Compute instances by size, and how many.
+    parts: Vec<(u32, u32)>,
+    /// The fewest GPU instances that hold them.
+    fewest: u32,
+}
+
+impl Row {
+    /// The rows of a declaration, once it is known that the GPU offers all of it and that it has all that is in use.
+    fn all(gpu: &GpuState, demand: &Demand) -> Result<Vec<Self>, PlanError> {
+        let mut rows: Vec<Self> = Vec::new();
+        for (profile, n) in demand.iter() {
+            let not_offered = || PlanError::NotOffered {
+                profile: profile.clone(),
+                boards: vec![gpu.board.to_string()],
+            };
+            let index = gpu.board.index(&profile.gpu_instance()).ok_or_else(not_offered)?;
+            let whole = profile.slices();
+            if !sizes(whole).any(|size| size == profile.compute_slices()) {
+                return Err(not_offered());
+            }
+            let part = (profile.compute_slices(), n);
+            match rows.iter_mut().find(|row| row.index == index) {
+                Some(row) => row.parts.push(part),
+                None => rows.push(Self {
+                    index,
+                    whole,
+                    parts: vec![part],
+                    fewest: 0,
+                }),
+            }
+        }
+        for row in &mut rows {
+            row.parts.sort_unstable_by(|a, b| b.cmp(a));
+            row.fewest = fewest(row.whole, &row.parts).unwrap_or(u32::MAX);
+        }
+        for held in gpu.instances.iter().filter(|held| held.pinned) {
+            let declared = rows
+                .iter()
+                .find(|row| gpu.board.profile(row.index) == &held.instance.profile);
+            let all_known = held
+                .parts()
+                .iter()
+                .filter(|part| part.pinned)
+                .all(|part| declared.is_some_and(|row| row.parts.iter().any(|&(size, _)| size == part.slices)));
+            if declared.is_none() || !all_known || !enough(gpu, declared) {
+                return Err(PlanError::Pinned {
+                    gpu: gpu.name.clone(),
+                    instance: held.instance.clone(),
+                });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn count(&self) -> u32 {
+        self.parts.iter().map(|&(_, n)| n).fold(0, u32::saturating_add)
+    }
+}
+
+/// Whether as many compute instances are declared as are in use, size by size.
+fn enough(gpu: &GpuState, row: Option<&Row>) -> bool {
+    let Some(row) = row else { return false };
+    let profile = gpu.board.profile(row.index);
+    let held = gpu.instances.iter().filter(|held| held.instance.profile == *profile);
+    let used: Vec<_> = held.flat_map(Held::parts).filter(|part| part.pinned).collect();
+    row.parts.iter().all(|&(size, n)| {
+        let of_size = used.iter().filter(|part| part.slices == size).count();
+        u32::try_from(of_size).is_ok_and(|used| used <= n)
+    })
+}
+
+/// The cheapest way to have exactly what is declared.
+fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<ComputeChange>)> {
+    let slots = u32::from(gpu.board.memory_slots());
+    if rows.iter().any(|row| row.fewest > slots) {
+        return None;
+    }
+    let wanted: Vec<_> = (0..gpu.board.rules().len())
+        .map(|index| rows.iter().any(|row| row.index == index))
         .collect();
-    let wanted: Vec<_> = counts.iter().map(|&n| n > 0).collect();
-    let mut best: Option<Way> = None;
-    each_way(gpu, &wanted, losses, &mut |_, kept, created, cost| {
-        let mut left = counts.clone();
-        let fits = kept
-            .iter()
-            .chain(created)
-            .all(|&(index, _)| match left[index].checked_sub(1) {
-                Some(n) => {
-                    left[index] = n;
-                    true
-                }
-                None => false,
+    let held = |index: usize, placement: Placement| {
+        let profile = gpu.board.profile(index);
+        let mut held = gpu.instances.iter();
+        let found = held.find(|held| held.instance.placement == placement && held.instance.profile == *profile);
+        found.map(Held::parts).unwrap_or_default()
+    };
+    let mut known: HashMap<(usize, Vec<Placement>, usize), Option<Division>> = HashMap::new();
+    let mut best: Option<(Way, Vec<ComputeChange>)> = None;
+    let pinned = gpu.placed(true);
+    // Compute instances beyond the one that each destroyed GPU instance is counted for.
+    let more_parts = |at: &(usize, Placement)| u32::try_from(held(at.0, at.1).len().saturating_sub(1)).unwrap_or(0);
+    each_way(gpu, &wanted, losses, &mut |_, kept, created, mut cost| {
+        let fits = |row: &Row| {
+            let all = pinned.iter().chain(kept).chain(created);
+            let n = u32::try_from(all.filter(|(index, _)| *index == row.index).count()).unwrap_or(u32::MAX);
+            (row.fewest..=row.count()).contains(&n)
+        };
+        let declared = |&(index, _): &(usize, Placement)| wanted[index];
+        if !kept.iter().all(declared) || !rows.iter().all(fits) {
+            return;
+        }
+        if best.as_ref().is_some_and(|(best, _)| cost[0] > best.cost[0]) {
+            return;
+        }
+        let gone = gpu.placed(false);
+        cost[0] += gone.iter().filter(|at| !kept.contains(at)).map(more_parts).sum::<u32>();
+        let mut changes = Vec::new();
+        for row in rows {
+            let stay = pinned.iter().chain(kept).filter(|(index, _)| *index == row.index);
+            let stay: Vec<_> = stay.map(|&(_, placement)| placement).collect();
+            let new: Vec<_> = created.iter().filter(|(index, _)| *index == row.index).collect();
+            let division = known.entry((row.index, stay.clone(), new.len())).or_insert_with(|| {
+                let instances = stay.iter().map(|&placement| held(row.index, placement));
+                let instances: Vec<_> = instances.chain(new.iter().map(|_| Vec::new())).collect();
+                divide(row.whole, &instances, &row.parts)
             });
-        let better = best.as_ref().is_none_or(|best| cost < best.cost);
-        if fits && better && left.iter().all(|&n| n == 0) {
-            best = Some(Way {
+            let Some(division) = division else { return };
+            cost[0] += division.destroyed;
+            let places = stay.iter().copied().chain(new.iter().map(|(_, placement)| *placement));
+            let whole = [Part::whole(gpu.board.profile(row.index))];
+            for (at, (placement, (destroyed, made))) in places.zip(&division.changes).enumerate() {
+                let usual = at >= stay.len() && **made == whole;
+                if !(usual || destroyed.is_empty() && made.is_empty()) {
+                    changes.push(ComputeChange {
+                        instance: Instance {
+                            placement,
+                            profile: gpu.board.profile(row.index).clone(),
+                        },
+                        destroyed: destroyed.clone(),
+                        created: made.clone(),
+                    });
+                }
+            }
+        }
+        if !changes.is_empty() {
+            cost[1] = 1;
+        }
+        if best.as_ref().is_none_or(|(best, _)| cost < best.cost) {
+            changes.sort_by(|a, b| a.instance.cmp(&b.instance));
+            let way = Way {
                 kept: kept.to_vec(),
                 created: created.to_vec(),
                 cost,
-            });
+            };
+            best = Some((way, changes));
         }
     });
     best
 }
 
 /// Why a GPU cannot be what is declared: too much for the GPU, or for what its pinned instances leave.
-fn refusal(gpu: &GpuState, demand: &Demand, open: &Demand) -> PlanError {
+fn refusal(gpu: &GpuState, rows: &[Row]) -> PlanError {
     let alone = |gpu: GpuState, demand: &Demand| match Fleet::new([gpu]) {
         Ok(fleet) => plan(&fleet, demand).err(),
         Err(_) => None,
     };
+    let whole = |row: &Row| (gpu.board.profile(row.index).clone(), row.fewest);
+    let demand: Demand = rows.iter().map(whole).collect();
     let empty = GpuState {
         instances: Vec::new(),
         mode: Mode::Enabled,
         ..gpu.clone()
     };
-    if let Some(error) = alone(empty, demand) {
+    if let Some(error) = alone(empty, &demand) {
         return error;
     }
     let pinned: Vec<_> = gpu
@@ -214,13 +415,27 @@ fn refusal(gpu: &GpuState, demand: &Demand, open: &Demand) -> PlanError {
         .filter(|held| held.pinned)
         .map(|held| held.instance.clone())
         .collect();
-    match alone(gpu.clone(), open) {
+    let open = demand.iter().map(|(profile, n)| {
+        let used = pinned.iter().filter(|instance| instance.profile == *profile).count();
+        (
+            profile.clone(),
+            n.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)),
+        )
+    });
+    match alone(gpu.clone(), &open.collect()) {
         Some(PlanError::Short(shortage)) => PlanError::Blocked {
             gpu: gpu.name.clone(),
             pinned,
             shortage,
         },
         Some(error) => error,
-        None => PlanError::Undecided { unserved: 0 },
+        // The GPU instances have room: it is their compute instances in use that lie in the way.
+        None => match pinned.into_iter().next() {
+            Some(instance) => PlanError::Pinned {
+                gpu: gpu.name.clone(),
+                instance,
+            },
+            None => PlanError::Undecided { unserved: 0 },
+        },
     }
 }

@@ -261,8 +261,8 @@ impl<'a> Search<'a> {
                 .open
                 .iter()
                 .zip(weights)
-                .map(|(n, weight)| n.unsigned_abs() * weight)
-                .sum(),
+                .map(|(n, weight)| n.unsigned_abs().saturating_mul(*weight))
+                .fold(0, u32::saturating_add),
             Goal::Cost(_) => label.value,
         };
         let last = layers.last()?;

@@ -77,7 +77,7 @@ fn of_mig_devices_one_is_seen() {
     );
     let first = of(node.devices());
     assert!(
-        first.contains(" MIG 3g.71gb, ") && first.ends_with(", 60 SM"),
+        first.contains(" MIG 3g.71gb, ") && first.ends_with(", 48 SM"),
         "{first}"
     );
 }

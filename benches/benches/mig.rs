@@ -1,0 +1,111 @@
+//! MIG planning: one decision of the online policy beside first-fit's on the same fleet, and a plan for a whole fleet.
+
+use std::{hint::black_box, sync::Arc};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use gpu_sharing::mig::{
+    Catalogue, Demand, FirstFit, Fleet, Geometry, GpuState, Held, Instance, Mode, Online, Policy, Profile, Prospect,
+    plan,
+};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((z ^ (z >> 31)) % n as u64).unwrap_or(0)
+    }
+}
+
+/// A release and a placement on a fleet that is full but for what was just released.
+fn decide(criterion: &mut Criterion, name: &str, policy: &impl Policy, gpus: usize) {
+    let board = Catalogue::builtin().board("H100-80GB").expect("built in");
+    let profiles: Vec<Profile> = board.base_profiles();
+    let mut fleet = Online::new(policy, &vec![Arc::clone(board); gpus], &profiles).expect("the board has profiles");
+    let mut random = Random(1);
+    let mut held = Vec::new();
+    while let Some(placed) = fleet.place(&profiles[random.below(profiles.len())]) {
+        held.push(placed);
+    }
+    criterion.bench_function(&format!("release and place, {name}, {gpus} GPUs"), |bencher| {
+        bencher.iter(|| {
+            let at = random.below(held.len());
+            let (gpu, instance) = held[at].clone();
+            fleet.release(gpu, &instance).expect("it is there");
+            held[at] = black_box(fleet.place(&instance.profile)).expect("what was released has room");
+        });
+    });
+}
+
+/// GPUs of three boards with 30 % of the slots pinned and 30 % idle, and a demand that a hidden filling serves.
+fn fleet(gpus: usize) -> (Fleet, Demand) {
+    let mut random = Random(1);
+    let boards = ["H100-80GB", "A30-24GB", "RTX-PRO-6000-Blackwell-96GB"];
+    let mut demand = Demand::default();
+    let state = |at: usize| {
+        let board = Arc::clone(Catalogue::builtin().board(boards[at % 3]).expect("built in"));
+        let profiles = board.base_profiles();
+        let mut more = |held: &[Held]| {
+            let profile = &profiles[random.below(profiles.len())];
+            let places = &board.spec(profile)?.placements;
+            let placement = places[random.below(places.len())];
+            let one = Instance {
+                placement,
+                profile: profile.clone(),
+            };
+            let all = held.iter().map(|held| held.instance.clone()).chain([one.clone()]);
+            Geometry::from_instances(&board, all).is_ok().then_some(one)
+        };
+        let mut instances: Vec<Held> = Vec::new();
+        for pinned in [true, false] {
+            for _ in 0..20 {
+                let of_kind = instances.iter().filter(|held| held.pinned == pinned);
+                let slots: usize = of_kind.map(|held| usize::from(held.instance.placement.size)).sum();
+                if 10 * slots < 3 * usize::from(board.memory_slots())
+                    && let Some(one) = more(&instances).filter(|one| one.placement.size < board.memory_slots())
+                {
+                    instances.push(Held::whole(one, pinned));
+                }
+            }
+        }
+        let mut hidden: Vec<_> = instances.iter().filter(|held| held.pinned).cloned().collect();
+        for _ in 0..60 {
+            if let Some(one) = more(&hidden) {
+                hidden.push(Held::whole(one.clone(), false));
+                // Nineteen of twenty are asked for.
+                if !hidden.len().is_multiple_of(20) {
+                    demand.add(one.profile, 1);
+                }
+            }
+        }
+        GpuState {
+            name: format!("gpu-{at}"),
+            board,
+            mode: Mode::Enabled,
+            instances,
+        }
+    };
+    let states: Vec<_> = (0..gpus).map(state).collect();
+    (Fleet::new(states).expect("legal states"), demand)
+}
+
+fn benches(criterion: &mut Criterion) {
+    for gpus in [100, 10_000] {
+        decide(criterion, "first-fit", &FirstFit, gpus);
+        decide(criterion, "prospect", &Prospect::default(), gpus);
+    }
+    let (fleet, demand) = fleet(1000);
+    let mut group = criterion.benchmark_group("offline");
+    group.sample_size(10);
+    group.bench_function("a plan for 1000 GPUs", |bencher| {
+        bencher.iter(|| plan(black_box(&fleet), black_box(&demand)));
+    });
+    group.finish();
+}
+
+criterion_group!(all, benches);
+criterion_main!(all);

@@ -1,0 +1,215 @@
+use std::{fs, path::Path};
+
+use clap::CommandFactory;
+use gpu_plugin::{HealthPolicy, XidClass, gpu_cdi::HookName};
+use gpu_sharing::config::{Config, DeviceIdStrategy, DeviceListStrategy, MigStrategy, Sharing};
+
+use super::{
+    arguments::{DevicePlugin, command, driver_root_here},
+    *,
+};
+
+fn parse(arguments: &[&str]) -> Result<DevicePlugin, clap::Error> {
+    let matches = command().try_get_matches_from(["gpu-device-plugin"].iter().chain(arguments))?;
+    clap::FromArgMatches::from_arg_matches(&matches)
+}
+
+/// Without the environment's configuration file, and with a driver root that is there.
+fn config(arguments: &[&str]) -> anyhow::Result<NodeConfig> {
+    let arguments = [&["--config-file=", "--driver-root-ctr-path=/"], arguments].concat();
+    let plugin = parse(&arguments)?;
+    plugin.node_config(&plugin.settings()?.config)
+}
+
+#[test]
+fn the_arguments_are_well_formed() {
+    DevicePlugin::command().debug_assert();
+}
+
+#[test]
+fn every_flag_of_the_vendors_changes_something() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: impl Fn(&Config) -> bool) {
+        let config = config(arguments).unwrap().config;
+        assert!(expected(&config), "{config:#?}");
+        assert!(!expected(&self::config(&[]).unwrap().config), "that is the default");
+    }
+    check(&["--mig-strategy=mixed"], |config| {
+        config.mig_strategy == MigStrategy::Mixed
+    });
+    check(&["--fail-on-init-error=0"], |config| !config.fail_on_init_error);
+    check(&["--mps-root=/run/nvidia/mps"], |config| config.mps_root.is_some());
+    check(&["--nvidia-driver-root=/r"], |config| {
+        config.nvidia_driver_root == "/r" && config.nvidia_dev_root == "/r"
+    });
+    check(&["--driver-root=/r", "--dev-root=/d"], |config| {
+        config.nvidia_dev_root == "/d"
+    });
+    check(&["--gdrcopy-enabled"], |config| config.gdrcopy_enabled);
+    check(&["--gds-enabled=true"], |config| config.gds_enabled);
+    check(&["--mofed-enabled=1"], |config| config.mofed_enabled);
+    check(&["--device-discovery-strategy=nvml"], |config| {
+        config.device_discovery_strategy.as_str() == "nvml"
+    });
+    check(&["--pass-device-specs"], |config| config.plugin.pass_device_specs);
+    for several in [
+        &["--device-list-strategy=volume-mounts,cdi-cri"][..],
+        &["--device-list-strategy=volume-mounts", "--device-list-strategy=cdi-cri"],
+    ] {
+        check(several, |config| {
+            config.plugin.device_list_strategy == [DeviceListStrategy::VolumeMounts, DeviceListStrategy::CdiCri]
+        });
+    }
+    check(&["--device-id-strategy=index"], |config| {
+        config.plugin.device_id_strategy == DeviceIdStrategy::Index
+    });
+    check(&["--cdi-annotation-prefix=x/"], |config| {
+        config.plugin.cdi_annotation_prefix == "x/"
+    });
+    check(&["--nvidia-ctk-path=/h"], |config| {
+        config.plugin.nvidia_ctk_path == "/h"
+    });
+    check(&["--shared-devices-allocation-policy=packed"], |config| {
+        config.plugin.shared_devices_allocation_policy.as_str() == "packed"
+    });
+    check(&["--imex-channel-ids=0"], |config| config.imex.channel_ids == [0]);
+    check(&["--imex-required"], |config| config.imex.required);
+}
+
+#[test]
+fn every_other_flag_changes_something() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: impl Fn(&NodeConfig) -> bool) {
+        let config = config(arguments).unwrap();
+        assert!(expected(&config), "{config:#?}");
+        assert!(!expected(&self::config(&[]).unwrap()), "that is the default");
+    }
+    check(&["--cdi-disable-hooks=chmod,update-ldcache"], |config| {
+        config.disabled_hooks == [HookName::UpdateLdcache, HookName::Chmod].into()
+    });
+    check(&["--cdi-disable-hooks=all"], |config| {
+        config.disabled_hooks.len() == HookName::ALL.len()
+    });
+    check(&["--cdi-feature-flags=no-additional-gids-for-device-nodes"], |config| {
+        !config.additional_gids
+    });
+    check(
+        &["--cdi-feature-flags=disable-nvsandboxutils,disable-ipc-discoverer"],
+        |config| !config.ipc_sockets,
+    );
+    check(
+        &["--include-gpus=0,GPU-00000000-0000-4000-8000-000000000000"],
+        |config| config.choice.include.len() == 2,
+    );
+    check(&["--exclude-gpus=0000:07:00.0"], |config| {
+        config.choice.exclude.len() == 1
+    });
+    check(&["--xid-classes=94=application"], |config| {
+        config.health.class(94) == XidClass::Application
+    });
+    check(&["--health-quiet-period=5s"], |config| {
+        config.health.quiet == Duration::from_secs(5)
+    });
+    check(&["--owners-file=/o"], |config| {
+        config
+            .owners
+            .as_ref()
+            .is_some_and(|owners| owners.path() == Path::new("/o"))
+    });
+    check(&["--owners-file="], |config| config.owners.is_none());
+    check(&["--host-root=/h"], |config| config.host_root == Path::new("/h"));
+    check(&["--cdi-dir=/c"], |config| config.cdi_dir == Path::new("/c"));
+    check(&["--nvml-library=/l"], |config| config.library.library.is_some());
+    assert_eq!(config(&[]).unwrap().health, HealthPolicy::default());
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    #[track_caller]
+    fn check(arguments: &[&str], says: &str) {
+        let error = program::chain(&config(arguments).unwrap_err());
+        assert!(error.contains(says), "{error}");
+    }
+    check(&["--device-discovery-strategy=tegra"], "tegra");
+    check(
+        &["--device-list-strategy=best"],
+        "invalid --device-list-strategy option",
+    );
+    check(
+        &["--shared-devices-allocation-policy=best"],
+        "invalid --shared-devices-allocation-policy option",
+    );
+    check(&["--imex-channel-ids=1"], "channelIDs must be [] or [0]; found [1]");
+    check(&["--cdi-feature-flags=enable-coherent-annotations"], "not supported");
+    check(&["--cdi-disable-hooks=unheard-of"], "unheard-of");
+    check(&["--kubelet-socket="], "never registers");
+    check(&["--xid-classes=94"], "94");
+    check(&["--include-gpus=first"], "`first` is neither");
+    for harmless in [
+        "--imex-channel-ids=",
+        "--cdi-feature-flags=",
+        "--device-discovery-strategy=auto",
+    ] {
+        config(&[harmless]).unwrap();
+    }
+}
+
+#[test]
+fn the_file_is_below_the_flags_and_mps_needs_its_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.yaml");
+    let argument = format!("--config-file={}", path.display());
+    let settings = |arguments: &[&str]| parse(&[&[argument.as_str()], arguments].concat()).unwrap().settings();
+    let sharing = "sharing: { timeSlicing: { resources: [{ name: gpu, rename: mine, replicas: 4 }] } }";
+    fs::write(&path, format!("flags: {{ migStrategy: single }}\n{sharing}")).unwrap();
+    let read = settings(&["--mig-strategy=mixed"]).unwrap();
+    assert_eq!(read.config.mig_strategy, MigStrategy::Mixed);
+    assert_eq!(read.warnings.len(), 1, "{:?}", read.warnings);
+    let named = settings(&["--resource-naming"]).unwrap();
+    let Sharing::TimeSlicing(shared) = named.config.sharing else {
+        panic!("{:?}", named.config.sharing);
+    };
+    assert_eq!(shared.resources[0].rename.as_ref().unwrap().base(), "mine");
+
+    fs::write(&path, sharing.replace("timeSlicing", "mps")).unwrap();
+    let error = settings(&[]).unwrap_err();
+    assert_eq!(error.to_string(), "using MPS requires --mps-root to be specified");
+    let error = settings(&["--mps-root=/m", "--mig-strategy=mixed"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "using --mig-strategy=mixed is not supported with MPS"
+    );
+    settings(&["--mps-root=/m"]).unwrap();
+
+    fs::write(&path, "flags: { migStrategie: single }").unwrap();
+    let error = program::chain(&settings(&[]).unwrap_err());
+    assert!(error.ends_with("did you mean `migStrategy`?"), "{error}");
+    assert_eq!(settings(&["--lenient-config"]).unwrap().warnings.len(), 1);
+}
+
+#[test]
+fn the_root_is_taken_for_the_driver_root_only_where_it_is() {
+    #[track_caller]
+    fn check(arguments: &[&str], usual: &Path, expected: Result<&Path, &str>) {
+        let arguments = [&["--config-file="], arguments].concat();
+        let config = parse(&arguments).unwrap().settings().unwrap().config;
+        match (driver_root_here(&config, usual), expected) {
+            (Ok(here), Ok(expected)) => assert_eq!(here, expected),
+            (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
+            (here, expected) => panic!("{here:?}, and expected is {expected:?}"),
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (there, absent) = (dir.path(), dir.path().join("absent"));
+    let (root, named) = (Path::new("/"), absent.to_str().unwrap());
+    check(&[], there, Ok(there));
+    check(&[], &absent, Ok(root));
+    check(&["--driver-root=/run/nvidia/driver"], there, Ok(there));
+    check(
+        &["--driver-root=/run/nvidia/driver"],
+        &absent,
+        Err("`/run/nvidia/driver`"),
+    );
+    check(&["--driver-root=/run/nvidia/driver"], &absent, Err(named));
+    check(&[&format!("--driver-root-ctr-path={named}")], there, Err(named));
+}

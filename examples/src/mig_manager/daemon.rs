@@ -1,0 +1,189 @@
+//! Attempt after attempt, for as long as the node is there.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use gpu_core::nvml::Library;
+use gpu_sharing::mig::manager::{BackOff, NodeMeta};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    MigManager,
+    attempt::{Attempt, End},
+    cluster::Cluster,
+    config,
+};
+
+/// How often a file of configurations that is given is looked at: a mounted `ConfigMap` changes behind one's back.
+const LOOK: Duration = Duration::from_secs(1);
+/// What is left of the two seconds in which a daemon ends.
+const LAST_WORDS: Duration = Duration::from_millis(1500);
+
+pub(super) async fn run(manager: MigManager) -> anyhow::Result<()> {
+    let mut end = Stop::new()?;
+    let cluster = Cluster::new(manager.kubeconfig.as_deref(), &manager.node_name).await?;
+    let first = tokio::select! {
+        node = first(&cluster) => node,
+        () = end.wait() => return Ok(()),
+    };
+    let mut daemon = Daemon {
+        node: cluster.follow(first),
+        manager,
+        cluster,
+        library: None,
+        changing: Arc::default(),
+        tried: None,
+        back_off: BackOff::new(),
+        due: None,
+    };
+    loop {
+        let stopped = tokio::select! {
+            () = daemon.step() => false,
+            () = end.wait() => true,
+        };
+        let stopped = stopped
+            || tokio::select! {
+                () = daemon.news() => false,
+                () = end.wait() => true,
+            };
+        if stopped {
+            daemon.leave().await;
+            return Ok(());
+        }
+    }
+}
+
+/// The node, once the API server answers.
+async fn first(cluster: &Cluster) -> NodeMeta {
+    let mut pauses = BackOff::new();
+    loop {
+        match cluster.node().await {
+            Ok(node) => return node,
+            Err(error) => tracing::warn!("{error:#}"),
+        }
+        sleep(pauses.pause()).await;
+    }
+}
+
+struct Daemon {
+    manager: MigManager,
+    cluster: Cluster,
+    node: watch::Receiver<NodeMeta>,
+    library: Option<Arc<Library>>,
+    changing: Arc<AtomicBool>,
+    /// The value and the file that the last attempt was for.
+    tried: Option<(String, Option<String>)>,
+    back_off: BackOff,
+    /// When to try again.
+    due: Option<Instant>,
+}
+
+impl Daemon {
+    /// Makes an attempt, if the value or the file is new, or one that failed is due.
+    async fn step(&mut self) {
+        let node = self.node.borrow_and_update().clone();
+        let Some(value) = node.config() else {
+            self.tried = None;
+            self.due = None;
+            // Nobody asks for anything: then nobody has to wait.
+            if let Err(error) = self.cluster.write(&node.resumed()).await {
+                tracing::warn!("{error:#}");
+            }
+            return;
+        };
+        let asked = (value.to_owned(), self.file());
+        let is_new = self.tried.as_ref() != Some(&asked);
+        if !is_new && self.due.is_none_or(|due| due > Instant::now()) {
+            return;
+        }
+        if is_new {
+            self.back_off = BackOff::new();
+        }
+        self.tried = Some(asked);
+        let attempt = Attempt {
+            manager: &self.manager,
+            cluster: &self.cluster,
+            library: &mut self.library,
+            value,
+            changing: Arc::clone(&self.changing),
+        };
+        self.due = match attempt.run().await {
+            Ok(End::Applied | End::Rebooting) => None,
+            Ok(End::Superseded) => {
+                self.tried = None;
+                Some(Instant::now())
+            }
+            Ok(End::Failed) => Some(Instant::now() + self.back_off.pause()),
+            Err(error) => {
+                tracing::warn!("{error:#}");
+                Some(Instant::now() + self.back_off.pause())
+            }
+        };
+    }
+
+    /// The text of the file that is given.
+    fn file(&self) -> Option<String> {
+        match config::given(&self.manager)? {
+            Ok(source) => Some(source.text),
+            Err(error) => Some(format!("{error:#}")),
+        }
+    }
+
+    /// Waits until something is worth another look.
+    async fn news(&mut self) {
+        let given = config::given(&self.manager).is_some();
+        let due = self.due.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
+        tokio::select! {
+            changed = self.node.changed() => if changed.is_err() { sleep(LOOK).await },
+            () = sleep(LOOK), if given => {}
+            () = sleep_until(due) => {}
+        }
+    }
+
+    /// Lets everybody go on, if GPUs are not being changed this moment: then the next start does.
+    async fn leave(&self) {
+        let last = async {
+            while self.changing.load(SeqCst) {
+                sleep(Duration::from_millis(20)).await;
+            }
+            let node = self.cluster.node().await?;
+            self.cluster.write(&node.resumed()).await
+        };
+        match timeout(LAST_WORDS, last).await {
+            Ok(Ok(())) => tracing::info!("ending; nobody waits"),
+            Ok(Err(error)) => tracing::warn!("ending; the next start lets go on who waits: {error:#}"),
+            Err(_) => tracing::warn!("ending while GPUs are being changed: the next start repairs it"),
+        }
+    }
+}
+
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

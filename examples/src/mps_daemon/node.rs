@@ -1,0 +1,62 @@
+//! The node's GPUs: read when asked, watched, and their compute modes.
+
+use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
+
+use gpu_core::{
+    Inventory,
+    nvml::{Library, LibrarySearch, NodeEvent, WatchConfig, Watcher},
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// The driver's library and the watch on what it says.
+pub(super) struct Node {
+    library: Arc<Library>,
+    host_root: PathBuf,
+    _watcher: Option<Watcher>,
+}
+
+/// How often the watcher looks.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+impl Node {
+    /// Opens the library and watches the GPUs from here on; away from the threads that must not wait, since a driver may hang.
+    pub(super) async fn open(
+        search: LibrarySearch,
+        host_root: PathBuf,
+        changes: UnboundedSender<()>,
+    ) -> anyhow::Result<(Self, Inventory)> {
+        let open = move || {
+            let library = Arc::new(Library::open(&search)?);
+            let inventory = library.inventory(&host_root)?;
+            let config = WatchConfig {
+                host_root: host_root.clone(),
+                interval: WATCH_INTERVAL,
+                ..WatchConfig::default()
+            };
+            let tell = move |event| match event {
+                NodeEvent::Changed { .. } if changes.send(()).is_err() => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            };
+            let watcher = Watcher::start(Arc::clone(&library), inventory.clone(), config, tell);
+            let watcher = watcher
+                .inspect_err(|error| tracing::warn!("changes of the GPUs are not seen: {error}"))
+                .ok();
+            let node = Self {
+                library,
+                host_root,
+                _watcher: watcher,
+            };
+            anyhow::Ok((node, inventory))
+        };
+        tokio::task::spawn_blocking(open).await?
+    }
+
+    pub(super) async fn inventory(&self) -> anyhow::Result<Inventory> {
+        let (library, host_root) = (Arc::clone(&self.library), self.host_root.clone());
+        Ok(tokio::task::spawn_blocking(move || library.inventory(&host_root)).await??)
+    }
+
+    pub(super) fn library(&self) -> &Arc<Library> {
+        &self.library
+    }
+}

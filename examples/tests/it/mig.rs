@@ -1,0 +1,516 @@
+//! `gpuctl mig` on simulated nodes: against what the vendor's program was recorded to do, and beyond it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use gpu_sim::{Load, Node, NodeSpec};
+use tempfile::TempDir;
+
+use super::{program, run, stderr, stdout};
+
+const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/mig-parted-0.15.0");
+
+/// A simulated node and a folder for files.
+struct Bench {
+    dir: TempDir,
+    node: Node,
+}
+
+impl Bench {
+    fn new(profile: &str, gpus: usize) -> Self {
+        let dir = TempDir::new().expect("a folder");
+        let spec = NodeSpec::new(profile).gpus(gpus);
+        let node = Node::create(&spec, dir.path().join("node")).expect("a node");
+        Self { dir, node }
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::write(&path, text).expect("it can be written");
+        path
+    }
+
+    fn config(&self, entry: &str) -> PathBuf {
+        self.file(
+            "config.yaml",
+            &format!("version: v1\nmig-configs:\n  x:\n  - {entry}\n"),
+        )
+    }
+
+    fn mig(&self, arguments: &[&str]) -> Output {
+        let mut command = program(env!("CARGO_BIN_EXE_gpuctl"));
+        run(command.arg("mig").args(arguments).envs(self.node.env()))
+    }
+
+    fn apply(&self, entry: &str) -> Output {
+        let config = self.config(entry);
+        self.mig(&["apply", "-f", config.to_str().expect("text")])
+    }
+
+    fn layout(&self, gpu: usize) -> Vec<String> {
+        let instances = self.node.mig(gpu).expect("the state can be read");
+        instances
+            .iter()
+            .map(|mig| format!("{}@{}", mig.profile, mig.start))
+            .collect()
+    }
+
+    fn uuids(&self, gpu: usize) -> Vec<String> {
+        let instances = self.node.mig(gpu).expect("the state can be read");
+        instances
+            .into_iter()
+            .flat_map(|mig| mig.devices)
+            .map(|(_, _, uuid)| uuid)
+            .collect()
+    }
+}
+
+#[track_caller]
+fn succeeds(output: &Output) {
+    assert!(output.status.success(), "{}{}", stdout(output), stderr(output));
+}
+
+#[track_caller]
+fn fails(output: &Output, message: &str) {
+    assert_eq!(output.status.code(), Some(1), "{}{}", stdout(output), stderr(output));
+    assert_eq!(stderr(output), message);
+}
+
+/// One run of the vendor's program.
+struct Record {
+    profile: String,
+    gpus: Option<usize>,
+    command: String,
+    before: Vec<(Vec<usize>, String)>,
+    files: BTreeMap<String, String>,
+    out: String,
+}
+
+impl Record {
+    fn read(path: &Path) -> Self {
+        let text = fs::read_to_string(path).expect("the record can be read");
+        let (head, out) = text.split_once("\nout:\n").expect("a record has output");
+        let mut record = Self {
+            profile: String::new(),
+            gpus: None,
+            command: String::new(),
+            before: Vec::new(),
+            files: BTreeMap::new(),
+            out: out.to_owned(),
+        };
+        let mut file = String::new();
+        for line in head.lines().filter(|line| !line.starts_with('#')) {
+            if let Some(line) = line.strip_prefix("  ") {
+                let text = record.files.get_mut(&file).expect("a file was named");
+                text.push_str(line);
+                text.push('\n');
+                continue;
+            }
+            let (key, value) = line.split_once(':').expect("a key and a value");
+            let value = value.trim();
+            match key {
+                "profile" => value.clone_into(&mut record.profile),
+                "gpus" => record.gpus = value.parse().ok(),
+                "command" => value.clone_into(&mut record.command),
+                "before" => {
+                    let (gpus, layout) = value.split_once('=').expect("GPUs and their layout");
+                    let gpus = gpus
+                        .trim()
+                        .split(',')
+                        .map(|gpu| gpu.parse().expect("an index"))
+                        .collect();
+                    record.before.push((gpus, layout.trim().to_owned()));
+                }
+                key => {
+                    key.strip_prefix("file ").expect("a known key").clone_into(&mut file);
+                    record.files.insert(file.clone(), String::new());
+                }
+            }
+        }
+        record
+    }
+
+    /// What is there before the run, as a checkpoint.
+    fn checkpoint(&self, node: &Node) -> String {
+        let devices = self
+            .before
+            .iter()
+            .flat_map(|(gpus, layout)| gpus.iter().map(move |gpu| (*gpu, layout)));
+        let devices: Vec<_> = devices
+            .map(|(gpu, layout)| {
+                let instances = layout.split_whitespace().map(|instance| {
+                    let (place, compute) = instance.split_once('/').expect("compute instances");
+                    let (profile, at) = place.split_once('@').expect("a place");
+                    let (start, size) = at.split_once(':').expect("start and size");
+                    let compute = compute.split(',').map(|profile| {
+                        serde_json::json!({ "ProfileID": profile.parse::<u32>().expect("a number"), "EngProfileID": 0 })
+                    });
+                    serde_json::json!({
+                        "ProfileID": profile.parse::<u32>().expect("a number"),
+                        "Placement": { "Start": start.parse::<u32>().expect("a number"), "Size": size.parse::<u32>().expect("a number") },
+                        "ComputeInstances": compute.collect::<Vec<_>>(),
+                    })
+                });
+                let instances: Vec<_> = instances.collect();
+                serde_json::json!({ "UUID": node.gpus()[gpu].uuid, "MigMode": 1, "GpuInstances": instances })
+            })
+            .collect();
+        serde_json::json!({ "Version": "v1", "MigState": { "Devices": devices } }).to_string()
+    }
+}
+
+/// Where the vendor's program is wrong, what ours prints.
+fn corrected(name: &str, recorded: &str) -> String {
+    let untouched =
+        "rc=1\nversion: v1\nmig-configs:\n  current:\n  - devices: all\n    mig-enabled: false\n    mig-devices: {}\n";
+    match name {
+        // It turns MIG mode on and leaves the GPUs empty.
+        "a100-apply-impossible-from-disabled" => format!("{untouched}assert rc=1\n"),
+        "a100-bad-toomany" | "a100-bad-wronggb" => untouched.to_owned(),
+        // It says that GPUs which cannot be divided were.
+        "t4-apply-disabled" => "MIG configuration applied successfully\nrc=0\nrc=1\n".to_owned(),
+        _ => recorded.to_owned(),
+    }
+}
+
+#[test]
+fn commands_print_what_the_vendors_program_prints() {
+    let mut seen = 0;
+    let mut paths: Vec<_> = fs::read_dir(RECORDS)
+        .expect("records")
+        .map(|entry| entry.expect("a file").path())
+        .collect();
+    paths.sort();
+    for path in paths
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+    {
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
+        let record = Record::read(path);
+        if record.profile == "gb200" {
+            continue; // its simulated driver had another product's PCI id; see the test of kinds of GPU
+        }
+        seen += 1;
+        let bench = Bench::new(
+            &record.profile,
+            record.gpus.unwrap_or(if record.profile == "t4" { 4 } else { 8 }),
+        );
+        if !record.before.is_empty() {
+            let checkpoint = bench.file("before.json", &record.checkpoint(&bench.node));
+            succeeds(&bench.mig(&["restore", "-f", checkpoint.to_str().expect("text")]));
+        }
+        let gold = bench.dir.path().to_str().expect("text");
+        bench.file(
+            "c.yaml",
+            &fs::read_to_string(format!("{RECORDS}/c.yaml")).expect("a file"),
+        );
+        for (file, text) in &record.files {
+            bench.file(file, &text.replace("GOLD", gold));
+        }
+        let script = format!(
+            "nvidia-mig-parted() {{ \"$GPUCTL\" mig \"$@\"; }}; {}",
+            record.command.replace("GOLD", gold)
+        );
+        let mut bash = Command::new("bash");
+        bash.env_clear().env("PATH", "/usr/bin:/bin").envs(bench.node.env());
+        let output = run(bash.env("GPUCTL", env!("CARGO_BIN_EXE_gpuctl")).arg("-c").arg(script));
+        assert_eq!(
+            stdout(&output),
+            corrected(name, &record.out).replace("GOLD", gold),
+            "{name}\n{}",
+            stderr(&output)
+        );
+    }
+    assert_eq!(seen, 31);
+}
+
+#[test]
+fn the_files_of_a_real_h200_are_the_vendors() {
+    let bench = Bench::new("h200", 1);
+    for (command, record) in [
+        ("generate-config", "h200-generate.yaml"),
+        ("export", "h200-export.yaml"),
+    ] {
+        let output = bench.mig(&[command]);
+        assert_eq!(
+            stdout(&output),
+            fs::read_to_string(format!("{RECORDS}/{record}")).expect("a record")
+        );
+    }
+}
+
+#[test]
+fn kinds_of_gpu_that_differ_are_told_apart_by_filters() {
+    let bench = Bench::new("mixed", 4);
+    let generated = bench.mig(&["generate-config"]);
+    succeeds(&generated);
+    let file = bench.file("generated.yaml", stdout(&generated));
+    let file = file.to_str().expect("text");
+    assert!(stdout(&generated).contains("device-filter: "), "{}", stdout(&generated));
+    succeeds(&bench.mig(&["apply", "-f", file, "-c", "all-balanced"]));
+    succeeds(&bench.mig(&["assert", "-f", file, "-c", "all-balanced"]));
+    let exported = bench.file("exported.yaml", stdout(&bench.mig(&["export"])));
+    succeeds(&bench.mig(&["assert", "-f", exported.to_str().expect("text")]));
+}
+
+#[test]
+fn what_is_there_stays_and_only_the_difference_is_made() {
+    let bench = Bench::new("h100", 2);
+    bench.node.set_mig_mode(0, true).unwrap();
+    bench.node.create_mig(0, "1g.10gb", Some(0)).unwrap();
+    bench.node.create_mig(0, "1g.10gb", Some(6)).unwrap();
+    let kept = bench.uuids(0);
+    let output = bench.apply("{ devices: [0], mig-enabled: true, mig-devices: { 1g.10gb: 2, 3g.40gb: 1 } }");
+    succeeds(&output);
+    // The one at 6 lies in the way of the only other half.
+    assert_eq!(bench.layout(0).len(), 3);
+    assert!(bench.uuids(0).contains(&kept[0]) || bench.uuids(0).contains(&kept[1]));
+    assert!(bench.layout(1).is_empty());
+    let again = bench.apply("{ devices: [0], mig-enabled: true, mig-devices: { 1g.10gb: 2, 3g.40gb: 1 } }");
+    assert_eq!(stderr(&again), "nothing to do: it is applied already\n");
+}
+
+#[test]
+fn instances_in_use_are_kept_or_named() {
+    let bench = Bench::new("h100", 1);
+    bench.node.set_mig_mode(0, true).unwrap();
+    let used = bench.node.create_mig(0, "1g.10gb", Some(6)).unwrap();
+    let load = Load {
+        instance: Some((used.id, 0)),
+        pid: Some(4242),
+        ..Load::default()
+    };
+    bench.node.load(0, load).unwrap();
+    let before = bench.uuids(0);
+    succeeds(&bench.apply("{ devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 7 } }"));
+    assert!(bench.uuids(0).contains(&before[0]));
+    let seven = bench.uuids(0);
+    let message = "error: GPU 0: `1g.10gb@6` on GPU 0 is in use, and the configuration has no place for it\n";
+    fails(
+        &bench.apply("{ devices: all, mig-enabled: true, mig-devices: { 3g.40gb: 2 } }"),
+        message,
+    );
+    fails(
+        &bench.apply("{ devices: all, mig-enabled: false }"),
+        "error: GPU 0: its MIG mode cannot change while it is in use by process 4242\n",
+    );
+    assert_eq!(bench.uuids(0), seven);
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_any_gpu_is_touched() {
+    #[track_caller]
+    fn check(bench: &Bench, entry: &str, message: &str) {
+        fails(&bench.apply(entry), message);
+        for gpu in 0..2 {
+            assert_eq!(bench.node.mig_mode(gpu).unwrap(), (false, false));
+        }
+    }
+    let bench = Bench::new("h100", 2);
+    check(
+        &bench,
+        "{ devices: [0], mig-enabled: true, mig-devices: { 1g.10gb: 4, 2g.20gb: 1, 3g.40gb: 1 } }",
+        "error: GPU 0: 2 of 4 × `1g.10gb` do not fit beside 1 × 2g.20gb, 1 × 3g.40gb on GPU 0: 2 free blocks of 1 slot are \
+         short\n",
+    );
+    check(
+        &bench,
+        "{ devices: all, mig-enabled: true, mig-devices: { 1g.5gb: 7 } }",
+        "error: GPU 0: no GPU offers `1g.5gb` (there are: NVIDIA H100 80GB HBM3); GPU 1: no GPU offers `1g.5gb` (there are: \
+         NVIDIA H100 80GB HBM3)\n",
+    );
+    let config = bench.dir.path().join("config.yaml");
+    let unusable = |reason: &str| format!("error: cannot use `{}`: {reason}\n", config.display());
+    check(
+        &bench,
+        "{ device-filter: '0x20B010DE', devices: all, mig-enabled: true, mig-devices: {} }",
+        &unusable(
+            "configuration `x` is for none of the GPUs of this node (NVIDIA H100 80GB HBM3, NVIDIA H100 80GB HBM3)",
+        ),
+    );
+    check(
+        &bench,
+        "{ devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 0 } }",
+        &unusable("`mig-configs.x[0].mig-devices` in line 4: all counts for all MIG devices are 0"),
+    );
+    let most = "{ devices: all, mig-enabled: true, mig-devices: { 1c.7g.80gb: 1000, 1g.10gb: 1000 } }";
+    let output = bench.apply(most);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_asks_nothing_of_gpus_that_cannot_do_it() {
+    let bench = Bench::new("mixed", 4);
+    let names: Vec<_> = bench.node.gpus().iter().map(|gpu| gpu.board.clone()).collect();
+    let output = bench.apply("{ devices: all, mig-enabled: true, mig-devices: {} }");
+    succeeds(&output);
+    let config = bench.dir.path().join("config.yaml");
+    let asserted = bench.mig(&["assert", "-f", config.to_str().expect("text")]);
+    succeeds(&asserted);
+    assert!(!names.is_empty());
+}
+
+#[test]
+fn a_failure_half_way_is_taken_back() {
+    // The passed-through A100 takes a reset that the machine cannot do: the mode is not left waiting for one.
+    let bench = Bench::new("a100-vm", 1);
+    let output = bench.apply("{ devices: all, mig-enabled: true, mig-devices: { 1g.5gb: 7 } }");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("MIG mode changes with a reset"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(bench.node.mig_mode(0).unwrap(), (false, false));
+    let config = bench.dir.path().join("config.yaml");
+    let pending = bench.mig(&[
+        "apply",
+        "-f",
+        config.to_str().expect("text"),
+        "--mode-only",
+        "--skip-reset",
+    ]);
+    succeeds(&pending);
+    assert!(
+        stderr(&pending).contains("MIG mode of GPU 0 changes with the next reset"),
+        "{}",
+        stderr(&pending)
+    );
+    assert_eq!(bench.node.mig_mode(0).unwrap(), (false, true));
+}
+
+#[test]
+fn a_driver_that_tells_nothing_with_mig_off_is_asked_again_with_it_on() {
+    let dir = TempDir::new().unwrap();
+    let node = Node::create(&NodeSpec::new("h100").gpus(1).driver("535"), dir.path().join("node")).unwrap();
+    let bench = Bench { dir, node };
+    let generated = bench.mig(&["generate-config"]);
+    fails(
+        &generated,
+        "error: the driver tells no profile of GPU 0 while MIG mode is off\n",
+    );
+    let planned = bench.config("{ devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 7 } }");
+    let plan = bench.mig(&["plan", "-f", planned.to_str().expect("text")]);
+    assert_eq!(
+        stderr(&plan),
+        "note: GPU 0 tells its profiles once MIG mode is on: its part is by the catalogue\n"
+    );
+    fails(
+        &bench.apply("{ devices: all, mig-enabled: true, mig-devices: { 3g.40gb: 3 } }"),
+        "error: GPU 0: 1 of 3 × `3g.40gb` do not fit on GPU 0: 1 free block of 4 slots is short\n",
+    );
+    assert_eq!(bench.node.mig_mode(0).unwrap(), (false, false));
+    succeeds(&bench.apply("{ devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 7 } }"));
+    assert_eq!(bench.layout(0).len(), 7);
+}
+
+#[test]
+fn a_checkpoint_brings_every_place_back() {
+    let bench = Bench::new("h100", 2);
+    let entry = "{ devices: [1], mig-enabled: true, mig-devices: { 1c.3g.40gb: 3, 2g.20gb: 1, 1g.10gb+me: 1 } }";
+    succeeds(&bench.apply(entry));
+    let before = bench.layout(1);
+    let file = bench.dir.path().join("checkpoint.json");
+    let file = file.to_str().expect("text");
+    succeeds(&bench.mig(&["checkpoint", "-f", file]));
+    let uuids = bench.uuids(1);
+    succeeds(&bench.mig(&["restore", "-f", file]));
+    assert_eq!(bench.uuids(1), uuids, "nothing is made anew that is there");
+    succeeds(&bench.apply("{ devices: all, mig-enabled: false }"));
+    succeeds(&bench.mig(&["restore", "-f", file]));
+    assert_eq!((bench.layout(0), bench.layout(1)), (Vec::new(), before));
+    assert_eq!(bench.uuids(1).len(), 5);
+    let other = Bench::new("h100", 1);
+    fs::write(file, fs::read_to_string(file).unwrap().replace("GPU-", "GPU-0")).unwrap();
+    assert_eq!(other.mig(&["restore", "-f", file]).status.code(), Some(1));
+}
+
+#[test]
+fn hooks_get_what_is_documented_and_a_failing_one_stops_all() {
+    let bench = Bench::new("h100", 1);
+    let out = bench.dir.path().join("out");
+    let hooks = |start: &str| {
+        let line = |command: &str| {
+            format!(
+                "[{{ command: /bin/sh, args: ['-c', '{command} >> {}'] }}]",
+                out.display()
+            )
+        };
+        let text = format!(
+            "version: v1\nhooks:\n  apply-start: {}\n  pre-apply-mode: {}\n  pre-apply-config: {}\n  apply-exit: {}\n",
+            line(start),
+            line("echo mode"),
+            line("echo config"),
+            line("echo exit $HOME")
+        );
+        bench.file("hooks.yaml", &text)
+    };
+    let config = bench.config("{ devices: all, mig-enabled: true, mig-devices: { 7g.80gb: 1 } }");
+    let apply = |hooks: &Path| bench.mig(&["apply", "-f", config.to_str().unwrap(), "-k", hooks.to_str().unwrap()]);
+    let failed = apply(&hooks("exit 3"));
+    assert!(
+        stderr(&failed).contains("the apply-start hook `/bin/sh` failed: exit status: 3"),
+        "{}",
+        stderr(&failed)
+    );
+    assert_eq!(fs::read_to_string(&out).unwrap(), "exit\n");
+    assert!(!bench.node.mig_mode(0).unwrap().0);
+    succeeds(&apply(&hooks("echo start")));
+    assert_eq!(fs::read_to_string(&out).unwrap(), "exit\nstart\nmode\nconfig\nexit\n");
+    succeeds(&apply(&hooks("echo start")));
+    assert_eq!(
+        fs::read_to_string(&out).unwrap(),
+        "exit\nstart\nmode\nconfig\nexit\nstart\nexit\n"
+    );
+}
+
+#[test]
+fn profiles_and_drawings_show_what_there_is() {
+    let bench = Bench::new("h100", 1);
+    succeeds(&bench.apply("{ devices: all, mig-enabled: true, mig-devices: { 3g.40gb: 1 } }"));
+    let profiles = bench.mig(&["profiles", "-o", "json"]);
+    let offers: serde_json::Value = serde_json::from_str(stdout(&profiles)).unwrap();
+    let half = offers[0]["profiles"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["name"] == "3g.40gb")
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (
+            half["free"].as_u64(),
+            half["max_instances"].as_u64(),
+            half["id"].as_u64()
+        ),
+        (Some(1), Some(2), Some(9))
+    );
+    let table = bench.mig(&["profiles"]);
+    assert!(stdout(&table).contains("{0,4}:4"), "{}", stdout(&table));
+    let drawn = bench.mig(&["draw"]);
+    assert!(
+        stdout(&drawn).starts_with("GPU 0 (NVIDIA H100 80GB HBM3)\n|0"),
+        "{}",
+        stdout(&drawn)
+    );
+    assert!(stdout(&bench.mig(&["draw", "-o", "svg"])).starts_with("<svg"));
+    fails(
+        &bench.mig(&["draw", "--gpu", "7"]),
+        "error: there is no GPU 7 that can do MIG\n",
+    );
+}
+
+#[test]
+fn dry_runs_and_plans_change_nothing() {
+    let bench = Bench::new("h100", 1);
+    let config = bench.config("{ devices: all, mig-enabled: true, mig-devices: { 4g.40gb: 1 } }");
+    let config = config.to_str().unwrap();
+    let expected = "enable MIG on GPU 0\ncreate 4g.40gb@0 on GPU 0\n";
+    assert_eq!(stdout(&bench.mig(&["apply", "-f", config, "--dry-run"])), expected);
+    assert_eq!(stdout(&bench.mig(&["plan", "-f", config])), expected);
+    assert_eq!(bench.node.mig_mode(0).unwrap(), (false, false));
+}

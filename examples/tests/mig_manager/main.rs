@@ -1,0 +1,400 @@
+//! `gpu-mig-manager` on a simulated node, in front of an API server double.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gpu_sim::{Load, Node, NodeSpec};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+mod api;
+
+use api::{Api, State};
+
+const LIMIT: Duration = Duration::from_mins(1);
+const CLIENT: &str = "nvidia.com/gpu.deploy.client";
+const PAUSE: &str = "paused-for-mig-change";
+
+const CONFIG: &str = "version: v1
+mig-configs:
+  all-1g.10gb:
+  - { devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 7 } }
+  halves:
+  - { devices: all, mig-enabled: true, mig-devices: { 3g.40gb: 2 } }
+  wrong:
+  - { devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 4, 2g.20gb: 1, 3g.40gb: 1 } }
+";
+
+/// A node of two H100 with MIG mode on, a program that uses GPUs on it, and the API server.
+struct Bench {
+    folder: TempDir,
+    node: Node,
+    api: Api,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let node = Node::create(&NodeSpec::new("h100").gpus(2), folder.path().join("node")).expect("a node");
+        for gpu in 0..2 {
+            assert!(node.set_mig_mode(gpu, true).expect("it has MIG"));
+        }
+        fs::create_dir_all(folder.path().join("host/run")).expect("a folder");
+        fs::write(folder.path().join("config.yaml"), CONFIG).expect("a file");
+        let api = Api::start();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{ "name": "x", "cluster": { "server": format!("http://127.0.0.1:{}", api.port) } }],
+            "users": [{ "name": "x", "user": {} }],
+            "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x" } }],
+        });
+        fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).expect("a file");
+        api.change(|state| {
+            state.labels.insert(CLIENT.to_owned(), json!("true"));
+            state.pods.push(pod("client", &json!({ CLIENT: "true" }), "DaemonSet"));
+        });
+        Self { folder, node, api }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start(&self, arguments: &[&str]) -> Manager {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-mig-manager"));
+        command
+            .env_clear()
+            .envs([("PATH", "/usr/bin:/bin"), ("NODE_NAME", "n"), ("POD_NAME", "manager-1")])
+            .env("KUBECONFIG", self.path("kubeconfig"))
+            .env("CONFIG_FILE", self.path("config.yaml"))
+            .env("HOST_ROOT_MOUNT", self.path("host"))
+            .env("GPU_NVML_LIBRARY", self.node.library())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Manager(command.spawn().expect("it starts"))
+    }
+
+    fn ask(&self, config: &str) {
+        self.api
+            .change(|state| drop(state.labels.insert("nvidia.com/mig.config".to_owned(), json!(config))));
+    }
+
+    #[track_caller]
+    fn wait(&self, what: &str, is: impl Fn(&State) -> bool) {
+        let start = Instant::now();
+        while !is(&self.api.state()) {
+            assert!(start.elapsed() < LIMIT, "not {what}: {:?}", self.api.state());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until the node says what became of a value, and checks that nobody waits then.
+    #[track_caller]
+    fn ends(&self, state: &str, config: &str) {
+        self.wait(&format!("`{config}` {state}"), |now| {
+            now.labels.get("nvidia.com/mig.config.state") == Some(&json!(state))
+                && now.annotations.get("nvidia.com/mig.config.state-value") == Some(&json!(config))
+        });
+        let now = self.api.state();
+        assert_eq!(now.labels[CLIENT], "true");
+        assert!(
+            !now.annotations.contains_key("nvidia.com/mig.pause-lease"),
+            "{:?}",
+            now.annotations
+        );
+    }
+
+    #[track_caller]
+    fn pauses(&self) {
+        self.wait("paused", |now| now.labels.get(CLIENT) == Some(&json!(PAUSE)));
+    }
+
+    fn pauses_so_far(&self) -> usize {
+        let patches = &self.api.state().patches;
+        patches.iter().filter(|patch| patch["labels"][CLIENT] == PAUSE).count()
+    }
+
+    fn reason(&self) -> String {
+        let now = self.api.state();
+        now.annotations
+            .get("nvidia.com/mig.config.state-reason")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    fn devices(&self) -> Vec<String> {
+        let all = (0..2).flat_map(|gpu| self.node.mig(gpu).expect("the state"));
+        all.flat_map(|mig| mig.devices).map(|(_, _, uuid)| uuid).collect()
+    }
+
+    /// Makes a pod use an instance of GPU 0.
+    fn use_instance(&self, name: &str) {
+        let uid = "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11";
+        self.api
+            .change(|state| state.pods.push(pod(name, &json!({}), "ReplicaSet")));
+        let used = self.node.mig(0).expect("the state")[0].id;
+        let load = Load {
+            instance: Some((used, 0)),
+            pid: Some(4242),
+            ..Load::default()
+        };
+        self.node.load(0, load).expect("it runs");
+        let process = self.path("host/proc/4242");
+        fs::create_dir_all(&process).expect("a folder");
+        fs::write(process.join("comm"), "train\n").expect("a file");
+        let group = format!(
+            "0::/kubepods.slice/kubepods-pod{}.slice/cri-containerd-{}.scope\n",
+            uid.replace('-', "_"),
+            "3d".repeat(32)
+        );
+        fs::write(process.join("cgroup"), group).expect("a file");
+    }
+}
+
+fn pod(name: &str, selector: &Value, owner: &str) -> Value {
+    let uid = if owner == "DaemonSet" {
+        "d"
+    } else {
+        "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11"
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "apps", "uid": uid,
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": owner, "name": name, "uid": "o" }],
+        },
+        "spec": { "nodeSelector": selector, "containers": [] },
+    })
+}
+
+/// The program; killed where a test fails.
+struct Manager(Child);
+
+impl Manager {
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.0.id().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill works");
+    }
+
+    /// Ends it by SIGTERM, within two seconds and with success.
+    fn end(mut self) {
+        self.signal("-TERM");
+        let start = Instant::now();
+        while self.0.try_wait().expect("it can be waited for").is_none() {
+            assert!(start.elapsed() < Duration::from_secs(2), "it does not end");
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(self.0.wait().expect("it has ended").success());
+    }
+
+    fn kill(mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it has ended");
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        // It has ended unless a test failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_request_that_only_adds_instances_disturbs_nobody() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "1g.10gb", Some(3)).unwrap();
+    let before = bench.devices();
+    bench.ask("all-1g.10gb");
+    let manager = bench.start(&[]);
+    bench.ends("success", "all-1g.10gb");
+    assert_eq!(bench.devices().len(), 14);
+    assert!(bench.devices().contains(&before[0]));
+    assert_eq!(bench.pauses_so_far(), 0);
+    assert_eq!(bench.api.state().pods.len(), 1);
+    manager.end();
+    let owners = fs::read_to_string(bench.path("host/run/nvidia-gpu-owners.json")).unwrap();
+    assert_eq!(owners, r#"{"version":1,"owners":{}}"#);
+}
+
+#[test]
+fn who_uses_gpus_waits_while_instances_go_and_all_is_said_in_one_patch() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.ask("halves");
+    let _manager = bench.start(&[]);
+    bench.ends("success", "halves");
+    assert_eq!(bench.devices().len(), 4);
+    assert!(bench.api.state().pods.is_empty(), "it was gone before the change");
+    let patches = bench.api.state().patches.clone();
+    assert_eq!(patches.len(), 2, "{patches:?}");
+    assert_eq!(patches[0]["labels"][CLIENT], PAUSE);
+    assert_eq!(patches[0]["labels"]["nvidia.com/mig.config.state"], "pending");
+    let lease: Value = serde_json::from_str(
+        patches[0]["annotations"]["nvidia.com/mig.pause-lease"]
+            .as_str()
+            .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(
+        (lease["owner"].as_str(), lease["paused"][CLIENT].as_str()),
+        (Some("manager-1"), Some("true"))
+    );
+    assert_eq!(patches[1]["labels"][CLIENT], "true");
+    assert_eq!(patches[1]["labels"]["nvidia.com/mig.config.state"], "success");
+}
+
+#[test]
+fn what_cannot_be_fails_at_once_and_an_edit_of_the_file_mends_it() {
+    let bench = Bench::new();
+    bench.ask("wrong");
+    let _manager = bench.start(&[]);
+    bench.ends("failed", "wrong");
+    assert!(
+        bench
+            .reason()
+            .starts_with("GPU 0: 2 of 4 × `1g.10gb` do not fit beside"),
+        "{}",
+        bench.reason()
+    );
+    assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 0));
+    fs::write(bench.path("config.yaml"), CONFIG.replace("1g.10gb: 4", "1g.10gb: 2")).unwrap();
+    bench.ends("success", "wrong");
+    assert_eq!(bench.devices().len(), 8);
+    assert_eq!(bench.reason(), "");
+    fs::write(bench.path("config.yaml"), "version: v1\nmig-configs: {").unwrap();
+    bench.ends("failed", "wrong");
+    bench.ask("no-such");
+    bench.ends("failed", "no-such");
+    assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 8));
+}
+
+#[test]
+fn a_pod_that_uses_what_has_to_go_is_named_and_evicted_only_where_that_is_asked() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.use_instance("training");
+    bench.ask("halves");
+    let manager = bench.start(&[]);
+    bench.ends("failed", "halves");
+    assert!(bench.reason().contains("pod apps/training"), "{}", bench.reason());
+    let event = bench.api.state().events[0].clone();
+    assert!(
+        event["message"].as_str().unwrap().contains("pod apps/training"),
+        "{event}"
+    );
+    assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 1));
+    manager.end();
+
+    bench.api.change(|state| state.budget = true);
+    let manager = bench.start(&["--evict-pods"]);
+    bench.pauses();
+    assert!(bench.api.state().evicted.is_empty());
+    bench.node.unload(0, None).unwrap();
+    bench.api.change(|state| state.budget = false);
+    bench.ends("success", "halves");
+    assert_eq!(bench.api.state().evicted, ["training"]);
+    assert_eq!(bench.devices().len(), 4);
+    manager.end();
+}
+
+#[test]
+fn a_manager_that_was_killed_while_others_wait_is_repaired_by_its_next_start() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.api.change(|state| state.stubborn = true);
+    bench.ask("halves");
+    let manager = bench.start(&[]);
+    bench.pauses();
+    manager.kill();
+    assert_eq!(bench.devices().len(), 1);
+    let manager = bench.start(&[]);
+    bench.api.change(|state| state.stubborn = false);
+    bench.ends("success", "halves");
+    assert_eq!(bench.devices().len(), 4);
+    manager.end();
+
+    // Killed with a value that is no longer there.
+    bench.api.change(|state| state.stubborn = true);
+    bench
+        .api
+        .change(|state| state.pods.push(pod("client", &json!({ CLIENT: "true" }), "DaemonSet")));
+    bench.ask("all-1g.10gb");
+    let manager = bench.start(&[]);
+    bench.pauses();
+    manager.kill();
+    bench
+        .api
+        .change(|state| drop(state.labels.remove("nvidia.com/mig.config")));
+    let _manager = bench.start(&[]);
+    bench.wait("resumed", |now| {
+        now.labels[CLIENT] == "true" && !now.annotations.contains_key("nvidia.com/mig.pause-lease")
+    });
+}
+
+#[test]
+fn pods_that_do_not_go_end_in_failure_and_nobody_waits_for_ever() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.api.change(|state| state.stubborn = true);
+    bench.ask("halves");
+    let _manager = bench.start(&["--pause-seconds", "1"]);
+    bench.ends("failed", "halves");
+    assert_eq!(bench.reason(), "these pods are not gone after 1 s: apps/client");
+    assert_eq!(bench.devices().len(), 1);
+    // It is tried again by itself.
+    bench.api.change(|state| state.stubborn = false);
+    bench.ends("success", "halves");
+}
+
+#[test]
+fn a_signal_while_others_wait_lets_them_go_on() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.api.change(|state| state.stubborn = true);
+    bench.ask("halves");
+    let manager = bench.start(&[]);
+    bench.pauses();
+    manager.end();
+    let now = bench.api.state();
+    assert_eq!(now.labels[CLIENT], "true");
+    assert!(!now.annotations.contains_key("nvidia.com/mig.pause-lease"));
+}
+
+#[test]
+fn a_value_that_was_superseded_is_not_reported_as_the_nodes_state() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.api.change(|state| state.stubborn = true);
+    bench.ask("halves");
+    let _manager = bench.start(&[]);
+    bench.pauses();
+    bench.ask("all-1g.10gb");
+    bench.api.change(|state| state.stubborn = false);
+    bench.ends("success", "all-1g.10gb");
+    assert_eq!(bench.devices().len(), 14);
+    for patch in &bench.api.state().patches {
+        let of_old = patch["annotations"]["nvidia.com/mig.config.state-value"] == "halves";
+        let done = patch["labels"]["nvidia.com/mig.config.state"] == "success";
+        assert!(!(of_old && done), "{patch}");
+    }
+}
+
+#[test]
+fn an_api_server_that_fails_for_a_while_is_asked_again() {
+    let bench = Bench::new();
+    bench.api.change(|state| state.failures = 3);
+    bench.ask("halves");
+    let manager = bench.start(&[]);
+    bench.ends("success", "halves");
+    manager.end();
+}

@@ -1,0 +1,186 @@
+use serde_json::json;
+
+use super::*;
+
+const GPU: &str = "GPU-00000000-0000-4000-8000-000000000000";
+
+fn gpu() -> GpuUuid {
+    GPU.parse().unwrap()
+}
+
+fn device(instance: Option<(u32, u32)>) -> OfferedDevice {
+    OfferedDevice {
+        uuid: GPU.to_owned(),
+        index: "0".to_owned(),
+        gpu: gpu(),
+        minor: 0,
+        instance: instance.map(|(gpu, compute)| Instance { gpu, compute }),
+        numa_node: None,
+        replicas: None,
+    }
+}
+
+fn event(kind: HealthEventKind, gpu_instance: Option<u32>) -> HealthEvent {
+    HealthEvent {
+        gpu: gpu(),
+        kind,
+        gpu_instance,
+        compute_instance: gpu_instance.map(|_| 0),
+    }
+}
+
+fn problem(kind: &str) -> Problem {
+    let call = "nvmlDeviceGetHandleByIndex_v2";
+    serde_json::from_value(json!({ "index": 0, "uuid": GPU, "kind": kind, "call": call, "message": "made up" }))
+        .unwrap()
+}
+
+/// What happens, at which second.
+enum What {
+    Xid(u64),
+    XidOf(u64, u32),
+    Ecc,
+    Lost(&'static str),
+    NotWatched(&'static str),
+    Sound,
+    Broken,
+    Away,
+    DriverReloaded,
+}
+
+use What::{Away, Broken, DriverReloaded, Ecc, Lost, NotWatched, Sound, Xid, XidOf};
+
+fn after(policy: HealthPolicy, story: &[(u64, What)]) -> HealthStates {
+    let mut states = HealthStates::new(policy);
+    for (second, what) in story {
+        let now = Duration::from_secs(*second);
+        match what {
+            Xid(xid) => drop(states.event(now, &event(HealthEventKind::Xid(*xid), None))),
+            XidOf(xid, instance) => drop(states.event(now, &event(HealthEventKind::Xid(*xid), Some(*instance)))),
+            Ecc => drop(states.event(now, &event(HealthEventKind::DoubleBitEcc, None))),
+            Lost(kind) => drop(states.lost(now, &gpu(), &problem(kind))),
+            NotWatched(kind) => drop(states.not_watched(now, &problem(kind))),
+            Sound => drop(states.looked(now, &gpu(), &Finding::Sound)),
+            Broken => drop(states.looked(now, &gpu(), &Finding::Broken("made up"))),
+            Away => drop(states.looked(now, &gpu(), &Finding::Away("made up".to_owned()))),
+            DriverReloaded => states.driver_reloaded(),
+        }
+    }
+    states
+}
+
+/// The health of the whole GPU at the end, with a minute to be sound.
+#[track_caller]
+fn check(story: &[(u64, What)], expected: Health) {
+    let states = after(HealthPolicy::default(), story);
+    let health = states
+        .ailing()
+        .map(|(_, health)| health)
+        .max()
+        .unwrap_or(Health::Healthy);
+    assert_eq!(health, expected);
+    assert_eq!(states.is_healthy(&device(None)), expected != Health::Unhealthy);
+}
+
+#[test]
+fn an_xid_makes_a_gpu_unhealthy_until_it_has_been_sound_for_a_while() {
+    check(&[(0, Xid(13))], Health::Healthy);
+    check(&[(0, Xid(95))], Health::Unhealthy);
+    check(&[(0, Xid(95)), (5, Sound), (59, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(95)), (60, Sound)], Health::Healthy);
+    check(&[(0, Xid(95)), (30, Xid(95)), (60, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(95)), (30, Xid(31)), (60, Sound)], Health::Healthy);
+}
+
+#[test]
+fn time_alone_heals_nothing() {
+    check(&[(0, Xid(95)), (1000, Away), (1001, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(95)), (1000, Away), (1060, Sound)], Health::Healthy);
+    check(&[(0, Xid(95)), (1000, Broken), (1059, Sound)], Health::Unhealthy);
+}
+
+#[test]
+fn a_fatal_xid_wants_the_gpu_to_have_been_away() {
+    check(&[(0, Xid(79)), (1000, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(79)), (10, Lost("lost")), (70, Sound)], Health::Healthy);
+    check(&[(0, Xid(79)), (10, Away), (20, Away), (79, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(79)), (10, DriverReloaded), (70, Sound)], Health::Healthy);
+    check(
+        &[(0, Xid(79)), (10, Lost("lost")), (20, Xid(79)), (90, Sound)],
+        Health::Unhealthy,
+    );
+}
+
+#[test]
+fn a_gpu_that_is_lost_is_unhealthy_and_one_that_does_not_answer_is_suspect_first() {
+    check(&[(0, Lost("lost"))], Health::Unhealthy);
+    check(&[(0, Lost("hung"))], Health::Suspect);
+    check(&[(0, Lost("hung")), (1, Away)], Health::Unhealthy);
+    check(&[(0, Lost("hung")), (1, Sound)], Health::Healthy);
+    check(&[(0, Lost("unreadable")), (1, Away), (30, Sound)], Health::Unhealthy);
+}
+
+#[test]
+fn an_uncorrected_memory_error_is_looked_into() {
+    check(&[(0, Ecc)], Health::Suspect);
+    check(&[(0, Ecc), (0, Sound)], Health::Healthy);
+    check(&[(0, Ecc), (0, Broken)], Health::Unhealthy);
+    check(&[(0, Ecc), (0, Broken), (60, Sound)], Health::Healthy);
+    assert_eq!(
+        after(HealthPolicy::default(), &[(7, Ecc)]).next_look(),
+        Some(Duration::from_secs(7))
+    );
+}
+
+#[test]
+fn with_all_checks_disabled_only_a_lost_gpu_is_unhealthy() {
+    let check = |story: &[(u64, What)], healthy| {
+        let (policy, _) = HealthPolicy::new("all", "");
+        assert_eq!(after(policy, story).is_healthy(&device(None)), healthy);
+    };
+    check(&[(0, Xid(79)), (0, Ecc), (1, Broken)], true);
+    check(&[(0, Lost("lost"))], false);
+}
+
+#[test]
+fn a_gpu_that_fails_when_asked_for_events_is_unhealthy() {
+    check(&[(0, NotWatched("lost"))], Health::Unhealthy);
+    check(&[(0, NotWatched("unreadable"))], Health::Unhealthy);
+    check(&[(0, NotWatched("no_permission"))], Health::Unhealthy);
+    check(&[(0, NotWatched("incomplete"))], Health::Healthy); // not supported: an old GPU
+}
+
+#[test]
+fn what_happens_to_a_part_touches_the_devices_of_that_part() {
+    let states = after(HealthPolicy::default(), &[(0, XidOf(95, 7))]);
+    assert!(!states.is_healthy(&device(Some((7, 0)))));
+    assert!(states.is_healthy(&device(Some((7, 1)))));
+    assert!(states.is_healthy(&device(Some((8, 0)))));
+    assert!(!states.is_healthy(&device(None)), "a GPU that is offered whole");
+    let states = after(HealthPolicy::default(), &[(0, Xid(95))]);
+    assert!(!states.is_healthy(&device(Some((7, 0)))) && !states.is_healthy(&device(Some((8, 1)))));
+}
+
+#[test]
+fn only_news_is_told() {
+    let mut states = HealthStates::new(HealthPolicy::default());
+    let xid = event(HealthEventKind::Xid(95), None);
+    let change = states.event(Duration::ZERO, &xid).unwrap();
+    assert_eq!(
+        change.to_string(),
+        format!("{GPU} is unhealthy (it was healthy): Xid 95")
+    );
+    assert_eq!(states.event(Duration::from_secs(1), &xid), None);
+    assert_eq!(states.patients(), [gpu()]);
+    assert_eq!(states.next_look(), Some(Duration::from_secs(5)));
+    let changes = states.looked(Duration::from_secs(61), &gpu(), &Finding::Sound);
+    assert_eq!((changes[0].from, changes[0].to), (Health::Unhealthy, Health::Healthy));
+    assert_eq!(states.next_look(), None);
+}
+
+#[test]
+fn what_is_gone_is_forgotten() {
+    let mut states = after(HealthPolicy::default(), &[(0, Xid(79))]);
+    states.retain(|gpu| gpu.as_str() != GPU);
+    assert!(states.is_healthy(&device(None)));
+}

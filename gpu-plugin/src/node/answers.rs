@@ -1,0 +1,156 @@
+//! What the answers to the kubelet need of the node's files.
+
+use std::path::Path;
+
+use gpu_cdi::{Companion, DeviceRule, DriverFiles};
+use gpu_core::{Inventory, MigUuid};
+use gpu_sharing::config::{Config, DeviceListStrategy};
+
+use super::{NodeConfig, cdi, retain};
+use crate::{Answers, Error, NodePaths, ResourceSet, Result, names};
+
+/// Nodes that every container gets with the others, in the vendor's order.
+const CONTROL_NODES: [&str; 4] = [
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools",
+    "/dev/nvidia-modeset",
+];
+
+/// Writes the CDI files if they are needed, and takes out the devices that a container could not start with.
+pub(super) fn prepare(
+    inventory: &Inventory,
+    config: &NodeConfig,
+    resources: &mut Vec<ResourceSet>,
+    remarks: &mut Vec<String>,
+) -> Result<Answers> {
+    let settings = &config.config;
+    let imex_channels = imex_channels(config, remarks)?;
+    let mut answers = Answers {
+        lists: settings.plugin.device_list_strategy.clone(),
+        ids: settings.plugin.device_id_strategy,
+        annotation_prefix: settings.plugin.cdi_annotation_prefix.clone(),
+        gates: gates(settings).into_iter().map(|(_, variable)| variable).collect(),
+        companions: Vec::new(),
+        imex_channels,
+        nodes: None,
+    };
+    if resources.is_empty() {
+        return Ok(answers);
+    }
+    let by_cdi = uses_cdi(settings);
+    let by_nodes = settings.plugin.pass_device_specs && beside_cdi(settings);
+    if !by_cdi && !by_nodes {
+        return Ok(answers);
+    }
+    let mut discover = config.driver_files.clone();
+    discover.driver_version = inventory.driver.as_ref().map(|driver| driver.version.to_string());
+    let files = DriverFiles::discover(&discover)?;
+    remarks.extend(files.problems.iter().map(ToString::to_string));
+    if by_cdi {
+        cdi::describe(inventory, &files, config, &mut answers, resources, remarks)?;
+    }
+    if by_nodes {
+        answers.nodes = Some(nodes(inventory, &files, config, resources, remarks));
+    }
+    Ok(answers)
+}
+
+pub(super) fn uses_cdi(config: &Config) -> bool {
+    let cdi = [DeviceListStrategy::CdiAnnotations, DeviceListStrategy::CdiCri];
+    config.plugin.device_list_strategy.iter().any(|list| cdi.contains(list))
+}
+
+fn beside_cdi(config: &Config) -> bool {
+    let others = [DeviceListStrategy::EnvVar, DeviceListStrategy::VolumeMounts];
+    config
+        .plugin
+        .device_list_strategy
+        .iter()
+        .any(|list| others.contains(list))
+}
+
+/// What containers get besides GPUs, and the variable that says so, in the vendor's order.
+pub(super) fn gates(config: &Config) -> Vec<(Companion, &'static str)> {
+    let gates = [
+        (config.gdrcopy_enabled, Companion::GdrCopy, names::GDRCOPY),
+        (config.gds_enabled, Companion::Gds, names::GDS),
+        (config.mofed_enabled, Companion::Mofed, names::MOFED),
+    ];
+    let enabled = gates.into_iter().filter(|(enabled, ..)| *enabled);
+    enabled.map(|(_, companion, variable)| (companion, variable)).collect()
+}
+
+/// The channels that are asked for and there.
+fn imex_channels(config: &NodeConfig, remarks: &mut Vec<String>) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for channel in &config.config.imex.channel_ids {
+        let path = format!("{}{channel}", names::IMEX_NODE);
+        if is_node(config, &path) {
+            found.push(*channel);
+        } else if config.config.imex.required {
+            return Err(Error::ImexChannel { channel: *channel });
+        } else {
+            remarks.push(format!(
+                "no container gets IMEX channel {channel}: there is no `{path}`"
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether there is such a device node, beneath the device root as it is seen from here or in this process's own `/dev`.
+fn is_node(config: &NodeConfig, path: &str) -> bool {
+    let files = &config.driver_files;
+    let root = files.dev_root.as_ref().unwrap_or(&files.driver_root);
+    [root.as_path(), Path::new("/")].into_iter().any(|root| {
+        let metadata = root.join(path.trim_start_matches('/')).metadata();
+        metadata.is_ok_and(|metadata| match files.device_rule {
+            DeviceRule::AnyFile => true,
+            _ => std::os::unix::fs::FileTypeExt::is_char_device(&metadata.file_type()),
+        })
+    })
+}
+
+fn nodes(
+    inventory: &Inventory,
+    files: &DriverFiles,
+    config: &NodeConfig,
+    resources: &mut Vec<ResourceSet>,
+    remarks: &mut Vec<String>,
+) -> NodePaths {
+    let mut paths = NodePaths {
+        host_root: config.config.nvidia_dev_root.clone(),
+        control: CONTROL_NODES
+            .map(str::to_owned)
+            .into_iter()
+            .filter(|path| is_node(config, path))
+            .collect(),
+        ..NodePaths::default()
+    };
+    let mig = resources
+        .iter()
+        .flat_map(|set| &set.devices)
+        .filter(|device| device.instance.is_some());
+    for device in mig.map(|device| device.uuid.clone()).collect::<Vec<_>>() {
+        match capabilities(inventory, files, &device) {
+            Ok(found) => drop(paths.capabilities.insert(device, found)),
+            Err(reason) => {
+                remarks.push(format!("MIG device {device} is not offered: it {reason}"));
+                retain(resources, |offered| offered.uuid != device);
+            }
+        }
+    }
+    paths
+}
+
+/// The nodes that allow the use of a MIG device, or why they are not known.
+fn capabilities(inventory: &Inventory, files: &DriverFiles, device: &str) -> Result<Vec<String>, String> {
+    let known = device.parse::<MigUuid>().ok();
+    let found = known.as_ref().and_then(|uuid| inventory.mig_device(uuid));
+    let Some((gpu, mig)) = found else {
+        return Err("is not in the inventory".to_owned());
+    };
+    let [_, instance, compute] = files.mig_nodes(gpu, mig).map_err(|reason| reason.to_string())?;
+    Ok(vec![instance.path.clone(), compute.path.clone()])
+}

@@ -1,0 +1,260 @@
+//! A plugin that follows its node: what changes is changed, and nothing else.
+
+use std::{fs, time::Duration};
+
+use gpu_plugin::{
+    Error, NodeConfig,
+    gpu_core::ownership::{Owner, OwnerFile},
+    gpu_kubelet::double::Kubelet,
+    gpu_sharing::config::{Config, ConfigFile, Flags, MigStrategy, Options, Reading},
+    names::GPU_RESOURCE,
+};
+use gpu_sim::NodeSpec;
+
+use super::{
+    node::{Plugin, SOON},
+    place::Place,
+};
+
+const SMALL: &str = "nvidia.com/mig-1g.10gb";
+const LARGE: &str = "nvidia.com/mig-3g.40gb";
+
+fn with_strategy(place: &Place, strategy: MigStrategy) -> NodeConfig {
+    let mut config = place.config();
+    config.config.mig_strategy = strategy;
+    config.health.quiet = Duration::from_millis(300);
+    config.health.probe_interval = Duration::from_millis(100);
+    config
+}
+
+/// The same with this sharing.
+fn shared(place: &Place, replicas: u32, rename: bool) -> NodeConfig {
+    let text = format!(
+        "sharing: {{ timeSlicing: {{ renameByDefault: {rename}, resources: [{{ name: gpu, replicas: {replicas} }}] }} }}"
+    );
+    let (file, _) = ConfigFile::parse(&text, Reading::Strict).expect("a configuration");
+    let mut config = place.config();
+    config.config.sharing = Config::resolve(file, Flags::default(), Options::default()).0.sharing;
+    config
+}
+
+async fn offered(kubelet: &Kubelet, resource: &str, count: usize) {
+    kubelet
+        .wait_for_allocatable(resource, count, SOON)
+        .await
+        .unwrap_or_else(|error| panic!("{resource}: {error}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mig_devices_come_and_go_and_the_other_gpus_are_not_touched() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Mixed), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    kubelet.admit("elsewhere", "c", GPU_RESOURCE, 1).await.unwrap();
+
+    place.node.set_mig_mode(1, true).unwrap();
+    let large = place.node.create_mig(1, "3g.40gb", None).unwrap();
+    place.node.create_mig(1, "1g.10gb", None).unwrap();
+    place.node.create_mig(1, "1g.10gb", None).unwrap();
+    offered(&kubelet, SMALL, 2).await;
+    offered(&kubelet, LARGE, 1).await;
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    // What the kubelet can give away is described for the runtime.
+    let admission = kubelet.admit("small", "c", SMALL, 1).await.unwrap();
+    let described = fs::read_to_string(place.cdi_file()).unwrap();
+    let name = admission.response.cdi_devices[0]
+        .name
+        .split_once('=')
+        .unwrap()
+        .1
+        .to_owned();
+    assert!(name.starts_with("MIG-") && described.contains(&name), "{name}");
+
+    place.node.destroy_mig(1, large.id).unwrap();
+    offered(&kubelet, LARGE, 0).await;
+    assert_eq!(kubelet.capacity(LARGE), Some(0));
+    place.node.create_mig(1, "3g.40gb", None).unwrap();
+    offered(&kubelet, LARGE, 1).await;
+    for resource in [GPU_RESOURCE, SMALL, LARGE] {
+        assert_eq!(kubelet.registrations(resource), 1, "{resource}");
+    }
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_of_a_mig_device_takes_that_one_away_and_one_of_the_gpu_all() {
+    let place = Place::with(&NodeSpec::new("h100").gpus(1));
+    place.node.set_mig_mode(0, true).unwrap();
+    let made: Vec<_> = (0..3)
+        .map(|_| place.node.create_mig(0, "1g.10gb", None).unwrap())
+        .collect();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Single), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    place.node.inject_xid_of_instance(0, 95, (made[1].id, 0)).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    let ill = kubelet
+        .devices(GPU_RESOURCE)
+        .into_iter()
+        .find(|device| device.health != "Healthy");
+    assert_eq!(ill.map(|device| device.id).as_deref(), Some(&*made[1].devices[0].2));
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    place.node.inject_xid(0, 79).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 0).await;
+    assert_eq!(kubelet.capacity(GPU_RESOURCE), Some(3));
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_recovers_when_it_has_been_sound_and_not_while_it_is_lost() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::None), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    place.node.inject_xid(0, 95).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+
+    place.node.inject_xid(0, 79).unwrap();
+    place.node.lose(0).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    // Three times as long as it would have to be sound, and others are given meanwhile.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        (kubelet.allocatable(GPU_RESOURCE), kubelet.capacity(GPU_RESOURCE)),
+        (Some(3), Some(4))
+    );
+    kubelet.admit("beside", "c", GPU_RESOURCE, 3).await.unwrap();
+    place.node.restore(0).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_configuration_is_taken_over_and_what_it_does_not_touch_goes_on() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    plugin.configs.send_replace(shared(&place, 4, false));
+    offered(&kubelet, GPU_RESOURCE, 16).await;
+    plugin.configs.send_replace(shared(&place, 2, true));
+    offered(&kubelet, "nvidia.com/gpu.shared", 8).await;
+    offered(&kubelet, GPU_RESOURCE, 0).await;
+    plugin.configs.send_replace(place.config());
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    offered(&kubelet, "nvidia.com/gpu.shared", 0).await;
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+
+    let mut status = plugin.status.subscribe();
+    let status = status
+        .wait_for(|status| status.ready().is_ok())
+        .await
+        .expect("it runs")
+        .clone();
+    let counts: Vec<_> = status
+        .resources
+        .iter()
+        .map(|r| (r.name.as_str(), r.devices, r.healthy))
+        .collect();
+    assert_eq!(counts, [("nvidia.com/gpu", 4, 4), ("nvidia.com/gpu.shared", 0, 0)]);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_does_not_suit_the_node_is_refused_and_the_old_one_stays() {
+    let place = Place::new();
+    place.node.set_mig_mode(3, true).unwrap();
+    place.node.create_mig(3, "1g.10gb", None).unwrap();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Mixed), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    offered(&kubelet, SMALL, 1).await;
+    plugin.configs.send_replace(with_strategy(&place, MigStrategy::Single)); // the others are not in MIG mode
+    tokio::time::sleep(Duration::from_millis(500)).await; // long enough to be refused
+    assert_eq!(
+        (kubelet.allocatable(GPU_RESOURCE), kubelet.allocatable(SMALL)),
+        (Some(3), Some(1))
+    );
+    // What is in force is followed on.
+    place.node.create_mig(3, "1g.10gb", None).unwrap();
+    offered(&kubelet, SMALL, 2).await;
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_no_longer_suits_its_strategy_keeps_what_is_still_there() {
+    let place = Place::with(&NodeSpec::new("h100").gpus(2));
+    let make = |gpu, profile| place.node.create_mig(gpu, profile, None).unwrap();
+    for gpu in [0, 1] {
+        place.node.set_mig_mode(gpu, true).unwrap();
+        make(gpu, "3g.40gb");
+    }
+    let second = make(1, "3g.40gb");
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Single), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    place.node.destroy_mig(1, second.id).unwrap();
+    make(1, "1g.10gb");
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gpus_are_claimed_and_those_of_another_are_left_to_it() {
+    let place = Place::new();
+    let file = OwnerFile::new(place.dir.path().join("owners.json"));
+    let uuids: Vec<_> = place.inventory().gpus.into_iter().map(|gpu| gpu.uuid).collect();
+    file.claim(Owner::MigManager, &uuids[2..3]).unwrap();
+    let kubelet = place.kubelet().await;
+    let mut config = place.config();
+    config.owners = Some(file.clone());
+    let plugin = Plugin::start(config.clone(), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    let owned = |owner| {
+        file.read()
+            .unwrap()
+            .owners
+            .values()
+            .filter(|claim| claim.owner == owner)
+            .count()
+    };
+    assert_eq!((owned(Owner::DevicePlugin), owned(Owner::MigManager)), (3, 1));
+    let said = |word: &str| {
+        plugin
+            .status
+            .borrow()
+            .problems
+            .iter()
+            .any(|problem| problem.contains(word))
+    };
+    assert!(
+        said("is not offered: it is owned by mig-manager"),
+        "{:?}",
+        plugin.status.borrow()
+    );
+
+    // What is not offered any more is given up.
+    config.choice.exclude = vec!["0".parse().unwrap()];
+    plugin.configs.send_replace(config);
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    assert_eq!(owned(Owner::DevicePlugin), 2);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_is_replaced_takes_a_new_process() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    let mut node = gpu_sim::Node::open(place.node.folder()).unwrap();
+    node.load_driver("580").unwrap();
+    let ended = tokio::time::timeout(SOON, plugin.task)
+        .await
+        .expect("in time")
+        .expect("no panic");
+    assert!(matches!(ended, Err(Error::DriverReplaced(_))), "{ended:?}");
+}

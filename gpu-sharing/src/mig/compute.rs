@@ -1,0 +1,330 @@
+use serde::{Deserialize, Serialize};
+
+use crate::mig::{Held, Profile};
+
+/// The compute instances of a GPU instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compute {
+    /// One that has all of it: the usual case.
+    #[default]
+    Whole,
+    /// These, by start. None at all is an instance that nobody can use.
+    Parts(Vec<Part>),
+}
+
+/// One compute instance: a run of the compute slices of its GPU instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The first compute slice.
+    pub start: u32,
+    /// How many compute slices.
+    pub slices: u32,
+    /// In use.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+impl Part {
+    /// The one that has all of a GPU instance.
+    pub(crate) fn whole(profile: &Profile) -> Self {
+        Self {
+            start: 0,
+            slices: profile.slices(),
+            pinned: false,
+        }
+    }
+
+    fn mask(self) -> u32 {
+        let run = 1_u64.checked_shl(self.slices).unwrap_or(0).wrapping_sub(1);
+        u32::try_from((run << (self.start & 31)) & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+    }
+}
+
+impl Compute {
+    /// Those parts, or the usual case if there is one that has all.
+    pub(crate) fn of(profile: &Profile, parts: Vec<Part>) -> Self {
+        match parts[..] {
+            [Part { start: 0, slices, .. }] if slices == profile.slices() => Self::Whole,
+            _ => Self::Parts(parts),
+        }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        *self == Self::Whole
+    }
+}
+
+impl Held {
+    /// The compute instances, each with whether it is in use.
+    pub fn parts(&self) -> Vec<Part> {
+        let mut parts = match &self.compute {
+            Compute::Whole => vec![Part::whole(&self.instance.profile)],
+            Compute::Parts(parts) => parts.clone(),
+        };
+        // In use, and nobody can say by which: then all are.
+        if self.pinned && !parts.iter().any(|part| part.pinned) {
+            for part in &mut parts {
+                part.pinned = true;
+            }
+        }
+        parts
+    }
+}
+
+/// Where a compute instance of that many slices can start in a GPU instance: at multiples of its size, three slices at
+/// multiples of four.
+fn starts(whole: u32, slices: u32) -> impl Iterator<Item = u32> {
+    let step = if slices == 3 { 4 } else { slices.max(1) };
+    let last = whole.checked_sub(slices).filter(|_| slices > 0);
+    (0..=last.unwrap_or(0)).filter(move |start| last.is_some() && start % step == 0)
+}
+
+/// The sizes that compute instances can have in a GPU instance, as the vendor's tools guess them: NVML tells only of
+/// instances that are there (go-nvlib v0.12.0, `device.go`).
+pub(crate) fn sizes(whole: u32) -> impl Iterator<Item = u32> {
+    (1..=whole).filter(move |&slices| slices == whole || 2 * slices <= whole + 1)
+}
+
+/// How the GPU instances of one profile get exactly the wanted compute instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// For each GPU instance, in the order given: the compute instances that go and come.
+    pub(crate) changes: Vec<(Vec<Part>, Vec<Part>)>,
+    /// How many go.
+    pub(crate) destroyed: u32,
+}
+
+/// One way to divide one GPU instance.
+#[derive(Debug, Clone)]
+struct Choice {
+    /// How many of each wanted size.
+    counts: Vec<u32>,
+    destroyed: Vec<Part>,
+    created: Vec<Part>,
+}
+
+/// Shares out the wanted compute instances (size and count) among GPU instances of `whole` slices, of which each gets one at
+/// least; those in use stay, and as many others as can. `None` if it cannot be.
+pub(crate) fn divide(whole: u32, instances: &[Vec<Part>], wanted: &[(u32, u32)]) -> Option<Division> {
+    let total: u64 = wanted.iter().map(|&(size, n)| u64::from(size) * u64::from(n)).sum();
+    let count: u64 = wanted.iter().map(|&(_, n)| u64::from(n)).sum();
+    let room = u64::from(whole) * instances.len() as u64;
+    if total > room || count < instances.len() as u64 {
+        return None;
+    }
+    let choices: Vec<_> = instances.iter().map(|parts| choices(whole, parts, wanted)).collect();
+    let mut best = None;
+    let open: Vec<_> = wanted.iter().map(|&(_, n)| n).collect();
+    share(&choices, &open, &mut Vec::new(), 0, &mut best);
+    best.map(|(destroyed, picked)| Division {
+        changes: picked
+            .iter()
+            .zip(&choices)
+            .map(|(&at, choices)| (choices[at].destroyed.clone(), choices[at].created.clone()))
+            .collect(),
+        destroyed,
+    })
+}
+
+/// The fewest GPU instances of `whole` slices that hold the wanted compute instances; `None` for sizes that do not exist.
+pub(crate) fn fewest(whole: u32, wanted: &[(u32, u32)]) -> Option<u32> {
+    if wanted
+        .iter()
+        .any(|&(size, n)| n > 0 && !sizes(whole).any(|known| known == size))
+    {
+        return None;
+    }
+    let parts: u32 = wanted.iter().map(|&(_, n)| n).fold(0, u32::saturating_add);
+    let slices: u64 = wanted.iter().map(|&(size, n)| u64::from(size) * u64::from(n)).sum();
+    let least = u32::try_from(slices.div_ceil(u64::from(whole.max(1)))).unwrap_or(u32::MAX);
+    // Far more than any GPU has is refused anyway, whatever the packing.
+    (least..=parts.min(least.saturating_add(8)))
+        .find(|&n| n > 32 || divide(whole, &vec![Vec::new(); n as usize], wanted).is_some())
+        .or(Some(parts))
+}
+
+fn share(
+    choices: &[Vec<Choice>],
+    open: &[u32],
+    picked: &mut Vec<usize>,
+    destroyed: u32,
+    best: &mut Option<(u32, Vec<usize>)>,
+) {
+    if best.as_ref().is_some_and(|(least, _)| destroyed >= *least) {
+        return;
+    }
+    let Some(own) = choices.get(picked.len()) else {
+        if open.iter().all(|&n| n == 0) {
+            *best = Some((destroyed, picked.clone()));
+        }
+        return;
+    };
+    for (at, choice) in own.iter().enumerate() {
+        let left = open.iter().zip(&choice.counts).map(|(open, n)| open.checked_sub(*n));
+        let Some(left) = left.collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        picked.push(at);
+        let gone = u32::try_from(choice.destroyed.len()).unwrap_or(u32::MAX);
+        share(choices, &left, picked, destroyed.saturating_add(gone), best);
+        picked.pop();
+    }
+}
+
+/// Every way to divide one GPU instance into wanted sizes; of equal results the one that destroys least.
+fn choices(whole: u32, parts: &[Part], wanted: &[(u32, u32)]) -> Vec<Choice> {
+    let (pinned, idle): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| part.pinned);
+    let mut found: Vec<Choice> = Vec::new();
+    for keep in (0..1_u32 << idle.len().min(16)).rev() {
+        let kept = |at: &usize| keep & (1 << at) != 0;
+        let stay = (0..idle.len()).filter(kept).map(|at| idle[at]);
+        let stay: Vec<_> = pinned.iter().copied().chain(stay).collect();
+        let mut counts = vec![0; wanted.len()];
+        let known = stay.iter().all(|part| {
+            let at = wanted.iter().position(|&(size, _)| size == part.slices);
+            at.map(|at| counts[at] += 1).is_some()
+        });
+        if !known {
+            continue;
+        }
+        let destroyed: Vec<_> = (0..idle.len()).filter(|at| !kept(at)).map(|at| idle[at]).collect();
+        let mut places: Vec<_> = wanted
+            .iter()
+            .enumerate()
+            .flat_map(|(at, &(slices, _))| {
+                starts(whole, slices).map(move |start| {
+                    let part = Part {
+                        start,
+                        slices,
+                        pinned: false,
+                    };
+                    (part, at)
+                })
+            })
+            .collect();
+        places.sort_unstable_by_key(|(part, _)| (std::cmp::Reverse(part.slices), part.start));
+        let occupied = stay.iter().fold(0, |mask, part| mask | part.mask());
+        extend(
+            &places,
+            occupied,
+            &mut counts,
+            &mut Vec::new(),
+            &mut |counts, created| {
+                let same = found.iter_mut().find(|choice| choice.counts == counts);
+                let choice = Choice {
+                    counts: counts.to_vec(),
+                    destroyed: destroyed.clone(),
+                    created: created.to_vec(),
+                };
+                match same {
+                    Some(same) if same.destroyed.len() <= destroyed.len() => {}
+                    Some(same) => *same = choice,
+                    None => found.push(choice),
+                }
+            },
+        );
+    }
+    found.retain(|choice| choice.counts.iter().any(|&n| n > 0));
+    found.sort_by_key(|choice| choice.destroyed.len());
+    found
+}
+
+fn extend(
+    places: &[(Part, usize)],
+    occupied: u32,
+    counts: &mut Vec<u32>,
+    created: &mut Vec<Part>,
+    visit: &mut impl FnMut(&[u32], &[Part]),
+) {
+    visit(counts, created);
+    for (next, &(part, at)) in places.iter().enumerate() {
+        if occupied & part.mask() != 0 {
+            continue;
+        }
+        counts[at] += 1;
+        created.push(part);
+        extend(&places[next + 1..], occupied | part.mask(), counts, created, visit);
+        created.pop();
+        counts[at] -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(start: u32, slices: u32, pinned: bool) -> Part {
+        Part { start, slices, pinned }
+    }
+
+    #[test]
+    fn sizes_and_starts_are_those_of_the_hardware() {
+        #[track_caller]
+        fn check(whole: u32, expected: &[(u32, &[u32])]) {
+            let found: Vec<_> = sizes(whole)
+                .map(|size| (size, starts(whole, size).collect::<Vec<_>>()))
+                .collect();
+            let expected: Vec<_> = expected.iter().map(|&(size, at)| (size, at.to_vec())).collect();
+            assert_eq!(found, expected);
+        }
+        check(1, &[(1, &[0])]);
+        check(2, &[(1, &[0, 1]), (2, &[0])]);
+        check(3, &[(1, &[0, 1, 2]), (2, &[0]), (3, &[0])]);
+        check(4, &[(1, &[0, 1, 2, 3]), (2, &[0, 2]), (4, &[0])]);
+        let seven: &[(u32, &[u32])] = &[
+            (1, &[0, 1, 2, 3, 4, 5, 6]),
+            (2, &[0, 2, 4]),
+            (3, &[0, 4]),
+            (4, &[0]),
+            (7, &[0]),
+        ];
+        check(7, seven);
+    }
+
+    #[test]
+    fn as_few_instances_as_can_hold_them() {
+        #[track_caller]
+        fn check(whole: u32, wanted: &[(u32, u32)], expected: Option<u32>) {
+            assert_eq!(fewest(whole, wanted), expected);
+        }
+        check(3, &[(1, 3)], Some(1));
+        check(3, &[(1, 4)], Some(2));
+        check(3, &[(2, 2)], Some(2));
+        check(3, &[(2, 1), (1, 1)], Some(1));
+        check(7, &[(3, 3)], Some(2));
+        check(3, &[(3, 2)], Some(2));
+        check(4, &[(3, 1)], None);
+        check(1, &[(1, 1_000_000_000)], Some(1_000_000_000));
+    }
+
+    #[test]
+    fn what_is_in_use_stays_and_as_much_of_the_rest_as_can() {
+        let used = vec![part(0, 1, true), part(1, 1, false), part(2, 1, false)];
+        let kept = divide(3, std::slice::from_ref(&used), &[(1, 2)]).unwrap();
+        assert_eq!(kept.destroyed, 1);
+        assert!(kept.changes[0].1.is_empty());
+        assert_eq!(divide(3, std::slice::from_ref(&used), &[(3, 1)]), None);
+        // Two slices start at 0 alone, which is in use.
+        assert_eq!(divide(3, &[used], &[(1, 1), (2, 1)]), None);
+        let free = divide(3, &[vec![part(0, 3, false)]], &[(1, 1), (2, 1)]).unwrap();
+        assert_eq!(
+            free.changes,
+            [(vec![part(0, 3, false)], vec![part(0, 2, false), part(2, 1, false)])]
+        );
+    }
+
+    #[test]
+    fn instances_that_are_right_already_are_left_alone() {
+        let whole = vec![part(0, 2, false)];
+        let division = divide(2, &[whole.clone(), whole], &[(2, 2)]).unwrap();
+        assert_eq!(division.destroyed, 0);
+        assert!(
+            division
+                .changes
+                .iter()
+                .all(|(gone, made)| gone.is_empty() && made.is_empty())
+        );
+    }
+}
