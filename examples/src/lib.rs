@@ -64,12 +64,12 @@ mod health;
     feature = "toolkit"
 ))]
 mod logging;
+#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
+mod metrics;
 #[cfg(any(feature = "gpuctl", feature = "mig-manager"))]
 mod mig_apply;
 #[cfg(feature = "mig-manager")]
 pub mod mig_manager;
-#[cfg(any(feature = "device-plugin", feature = "mps-daemon"))]
-mod metrics;
 #[cfg(feature = "mps-daemon")]
 pub mod mps_daemon;
 pub mod names;

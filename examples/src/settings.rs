@@ -72,7 +72,10 @@ impl ConfigArguments {
     /// The configuration file; an empty path is none.
     fn path(&self, program: Program) -> PathBuf {
         let variable = || match program {
-            Program::FeatureDiscovery => vendor::env_or(names::feature_discovery::GFD_CONFIG_FILE, &vendor::env(names::CONFIG_FILE)),
+            Program::FeatureDiscovery => vendor::env_or(
+                names::feature_discovery::GFD_CONFIG_FILE,
+                &vendor::env(names::CONFIG_FILE),
+            ),
             _ => vendor::env(names::CONFIG_FILE),
         };
         self.config_file.clone().unwrap_or_else(variable).into()

@@ -14,11 +14,7 @@ use gpu_labels::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::{
-    arguments::FeatureDiscovery,
-    hardware::Hardware,
-    target::Target,
-};
+use super::{arguments::FeatureDiscovery, hardware::Hardware, target::Target};
 use crate::{program, settings::Settings};
 
 /// What labels a node, and what it has said so far.
