@@ -5,7 +5,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use gpu_labels::{
@@ -15,19 +15,13 @@ use gpu_labels::{
         nvml::{Library, LibrarySearch, NodeEvent, WatchConfig, Watcher},
     },
 };
-use tokio::{
-    sync::mpsc::UnboundedSender,
-    task::{JoinError, JoinHandle, spawn_blocking},
-    time::timeout,
-};
+use tokio::{sync::mpsc::UnboundedSender, task::spawn_blocking};
 
 /// The driver's library, once it is there, and the watch on what it says.
 #[derive(Debug)]
 pub(super) struct Hardware {
     search: LibrarySearch,
     host_root: PathBuf,
-    /// A library that is being loaded: a driver that hangs is not asked a second time meanwhile.
-    opening: Option<(Instant, JoinHandle<gpu_core::Result<Library>>)>,
     library: Option<Arc<Library>>,
     was_read: bool,
     /// Where a change is told; nowhere for a program that ends after one round.
@@ -43,7 +37,6 @@ impl Hardware {
         Self {
             search,
             host_root: host_root.to_owned(),
-            opening: None,
             library: None,
             was_read: false,
             changes,
@@ -66,33 +59,22 @@ impl Hardware {
 
     /// Reads all GPUs, away from the threads that must not wait: a driver may hang.
     pub(super) async fn inventory(&mut self) -> gpu_core::Result<Inventory> {
-        let library = match &self.library {
-            Some(library) => Arc::clone(library),
-            None => Arc::new(self.open().await?),
-        };
-        let (host_root, asked) = (self.host_root.clone(), Arc::clone(&library));
-        let read = spawn_blocking(move || asked.inventory(&host_root)).await;
+        let (search, host_root, open) = (self.search.clone(), self.host_root.clone(), self.library.clone());
+        let read = spawn_blocking(move || {
+            let library = match open {
+                Some(library) => library,
+                None => Arc::new(Library::open(&search)?),
+            };
+            let inventory = library.inventory(&host_root)?;
+            Ok((library, inventory))
+        });
+        let read = read.await.map_err(io::Error::other).map_err(gpu_core::Error::Thread);
         // The next round looks for the library anew: the driver may be another one then.
-        let inventory = read.unwrap_or_else(panicked).inspect_err(|_| self.close())?;
+        let (library, inventory) = read.flatten().inspect_err(|_| self.close())?;
         self.was_read = true;
         self.watch(&library, &inventory);
         self.library = Some(library);
         Ok(inventory)
-    }
-
-    /// A reading limits its calls; loading the library is one that nothing limits but this.
-    async fn open(&mut self) -> gpu_core::Result<Library> {
-        let search = self.search.clone();
-        let start = || (Instant::now(), spawn_blocking(move || Library::open(&search)));
-        let (since, opening) = self.opening.get_or_insert_with(start);
-        let Ok(opened) = timeout(Library::CALL_TIMEOUT, opening).await else {
-            return Err(gpu_core::Error::Hung {
-                call: "nvmlInit_v2",
-                elapsed: since.elapsed(),
-            });
-        };
-        self.opening = None;
-        opened.unwrap_or_else(panicked)
     }
 
     fn close(&mut self) {
@@ -126,8 +108,4 @@ impl Hardware {
             Err(error) => tracing::warn!("changes are seen only every interval: {error}"),
         }
     }
-}
-
-fn panicked<T>(error: JoinError) -> gpu_core::Result<T> {
-    Err(gpu_core::Error::Thread(io::Error::other(error)))
 }

@@ -13,6 +13,7 @@ use std::{
     ptr,
 };
 
+use gpu_sim_cuda as _; // not called: it brings the static unwinder, so that this needs libc alone
 use libloading::{Library, Symbol};
 
 fn main() -> ExitCode {
