@@ -50,7 +50,7 @@ fn what_cannot_be_searched_to_the_end_is_an_error() {
         };
         setrlimit(Resource::Nofile, limit).expect("a lower limit");
         let found = DriverFiles::discover(&config);
-        setrlimit(Resource::Nofile, old.clone()).expect("the limit that there was");
+        setrlimit(Resource::Nofile, old).expect("the limit that there was");
         match found {
             Ok(files) => {
                 assert_eq!(files, whole);

@@ -113,13 +113,7 @@ mod tests {
         let failed = "no config was set, no default was provided, and all fallbacks failed";
         check("", "", "named single", "mps ts4", failed);
         check("", "", "", "mps", failed);
-        check(
-            Some("no-such"),
-            "mps",
-            all,
-            "mps",
-            "specified config no-such does not exist",
-        );
+        check("no-such", "mps", all, "mps", "specified config no-such does not exist");
         check("", "no-such", all, "mps", "specified config no-such does not exist");
         check("mps", "", all, "", "no configuration files available");
         assert!("named,empty".parse::<Fallback>().is_err());

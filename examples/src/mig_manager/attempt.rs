@@ -243,12 +243,7 @@ impl Attempt<'_> {
     }
 
     /// Makes all who use GPUs wait, and waits until they are gone.
-    async fn pause(
-        &self,
-        node: &NodeMeta,
-        lease: Lease,
-        evicted: &BTreeSet<(String, String)>,
-    ) -> anyhow::Result<()> {
+    async fn pause(&self, node: &NodeMeta, lease: Lease, evicted: &BTreeSet<(String, String)>) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.manager.pause_limit();
         tracing::info!("step pause: `{}` changes instances; who uses GPUs waits", self.value);
         self.cluster.write(&lease.pause(node, self.value)).await?;

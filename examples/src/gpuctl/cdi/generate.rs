@@ -261,7 +261,7 @@ impl Generate {
                 );
                 match mode {
                     Mode::Csv => self.tegra(driver_root, &options)?,
-                    Mode::Wsl => self.wsl(driver_root, &options)?,
+                    Mode::Wsl => wsl(driver_root, &options)?,
                     Mode::Vfio => self.vfio(driver_root, &options)?,
                     mode => {
                         let files = self.files(driver_root, None)?;
@@ -348,14 +348,6 @@ impl Generate {
         )?)
     }
 
-    fn wsl(&self, driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
-        let files = WslFiles::discover(&gpu_cdi::DiscoverConfig::new(driver_root))?;
-        for problem in &files.problems {
-            remark(format_args!("warning: {problem}"));
-        }
-        Ok(gpu_cdi::generate_wsl(&files, options)?)
-    }
-
     fn vfio(&self, driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
         let bus = PciInventory::read(&self.host_root)?;
         for problem in &bus.problems {
@@ -410,11 +402,10 @@ impl Generate {
                 "no-additional-gids-for-device-nodes" => options.additional_gids = false,
                 "disable-ipc-discoverer" => options.ipc_sockets = false,
                 COHERENT => options.coherent_annotations = true,
-                // Read where the driver root is searched.
-                EXPLICIT => {}
-                // What these ask for is so anyway: the library they turn off is not used, groups are added, and mode csv has
-                // one device.
-                "disable-nvsandboxutils"
+                // The first is read where the driver root is searched. What the others ask for is so anyway: the library they
+                // turn off is not used, groups are added, and mode csv has one device.
+                EXPLICIT
+                | "disable-nvsandboxutils"
                 | "allow-additional-gids-for-device-nodes"
                 | "disable-multiple-csv-devices" => {}
                 other => bail!("feature flag `{other}` is not supported"),
@@ -437,6 +428,14 @@ impl Generate {
         let disabled = HookName::parse_list(&self.disable_hook.join(",")).context("`--disable-hook`")?;
         Ok(disabled.difference(&enabled).copied().collect())
     }
+}
+
+fn wsl(driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
+    let files = WslFiles::discover(&gpu_cdi::DiscoverConfig::new(driver_root))?;
+    for problem in &files.problems {
+        remark(format_args!("warning: {problem}"));
+    }
+    Ok(gpu_cdi::generate_wsl(&files, options)?)
 }
 
 impl Mode {
