@@ -86,13 +86,13 @@ mod tests {
             },
         ];
         let expected = "\
-# HELP gpu_test_devices Devices.
+# HELP gpu_test_devices Devices
 # TYPE gpu_test_devices gauge
 gpu_test_devices{resource=\"nvidia.com/gpu\"} 8
 gpu_test_devices{resource=\"nvidia.com/mig-1g.10gb\"} 0
-# HELP gpu_test_starts Starts.
+# HELP gpu_test_starts Starts
 # TYPE gpu_test_starts counter
-gpu_test_starts_total 3
+gpu_test_starts_total{} 3
 # EOF";
         assert_eq!(text(metrics), expected);
     }
