@@ -37,7 +37,7 @@ impl fmt::Display for VfioProblem {
 
 /// Describes the GPUs that are bound to VFIO, for virtual machines that run in containers.
 ///
-/// Each is its group's node, and every container gets [`CONTROL`]. The index counts the GPUs on the bus, bound to VFIO or not;
+/// Each is its group's node, and every container gets `/dev/vfio/vfio`. The index counts the GPUs on the bus, bound to VFIO or not;
 /// in place of a UUID, which only the NVIDIA driver could tell, a GPU has its PCI address.
 ///
 /// # Errors
