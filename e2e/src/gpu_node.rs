@@ -52,10 +52,18 @@ impl GpuNode {
     /// # Errors
     /// If it does not within a minute.
     pub fn wait_for_allocatable(&self, cluster: &Cluster, count: &str) -> Result<()> {
+        self.wait_for_allocatable_of(cluster, "nvidia.com/gpu", count)
+    }
+
+    /// The same of another resource.
+    ///
+    /// # Errors
+    /// If it does not within a minute.
+    pub fn wait_for_allocatable_of(&self, cluster: &Cluster, resource: &str, count: &str) -> Result<()> {
         let name = cluster.node();
-        wait::until(&format!("{count} allocatable nvidia.com/gpu"), LIMIT, || {
+        wait::until(&format!("{count} allocatable {resource}"), LIMIT, || {
             let node = cluster.json(["get", "node", name])?;
-            Ok((node["status"]["allocatable"]["nvidia.com/gpu"] == count).then_some(()))
+            Ok((node["status"]["allocatable"][resource] == count).then_some(()))
         })
     }
 
@@ -127,6 +135,33 @@ impl GpuNode {
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "gpu-sim {arguments:?} failed: {complaint}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The index of the last GPU that is another than this.
+    ///
+    /// # Errors
+    /// If the simulated node cannot be read, or has no other GPU.
+    pub fn other_than(&self, uuid: &str) -> Result<usize> {
+        let folder = self.driver_root().join("proc/driver/nvidia/gpus");
+        let entries = fs::read_dir(&folder).with_context(|| format!("cannot list `{}`", folder.display()))?;
+        // Named by PCI address, whose order is that of indices.
+        let mut gpus = entries.map(|gpu| Ok(gpu?.path())).collect::<Result<Vec<_>>>()?;
+        gpus.sort();
+        let is_other =
+            |gpu: &PathBuf| fs::read_to_string(gpu.join("information")).is_ok_and(|text| !text.contains(uuid));
+        gpus.iter().rposition(is_other).context("there is no other GPU")
+    }
+
+    /// The numbers of a GPU's GPU instances.
+    ///
+    /// # Errors
+    /// If the simulated node cannot be read.
+    pub fn instances(&self, gpu: usize) -> Result<Vec<String>> {
+        let listing = self.sim(&["mig", "list", "--gpu", &gpu.to_string()])?;
+        let instances = listing
+            .lines()
+            .filter_map(|line| line.strip_prefix("gi ")?.split(' ').next());
+        Ok(instances.map(str::to_owned).collect())
     }
 
     fn make_hardware(&self) -> Result<()> {
