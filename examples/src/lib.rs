@@ -17,7 +17,12 @@
 ))]
 mod program;
 
-#[cfg(any(feature = "config-manager", feature = "feature-discovery", feature = "node-events"))]
+#[cfg(any(
+    feature = "config-manager",
+    feature = "feature-discovery",
+    feature = "mig-manager",
+    feature = "node-events"
+))]
 mod cluster;
 #[cfg(any(
     feature = "device-plugin",

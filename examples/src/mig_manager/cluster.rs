@@ -11,11 +11,12 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 use tokio_stream::StreamExt as _;
+
+use crate::cluster;
 
 /// How often a request that the API server could not answer is sent again, and after which pause; it doubles.
 const TRIES: u32 = 5;
@@ -32,17 +33,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) async fn new(kubeconfig: Option<&Path>, node: &str) -> anyhow::Result<Self> {
-        let context = "cannot find out where the API server is";
-        let mut config = match kubeconfig.filter(|path| !path.as_os_str().is_empty()) {
-            Some(path) => {
-                let kubeconfig = Kubeconfig::read_from(path).context(context)?;
-                let options = KubeConfigOptions::default();
-                kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .context(context)?
-            }
-            None => kube::Config::incluster().context(context)?,
-        };
+        let mut config = cluster::config(kubeconfig).await?;
         // Longer than a watch is asked to last, so that one that says nothing is not taken for a server that is gone.
         config.read_timeout = Some(Duration::from_secs(u64::from(WATCH_SECONDS) + 10));
         config.write_timeout = Some(Duration::from_secs(30));
