@@ -1,17 +1,19 @@
 //! Gives the library its name and its build id, and writes the NVML functions that are exported but not modelled.
 
+mod link;
+
 use std::{
     env,
     fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 /// What decides how the library behaves: a change to any of it changes the build id.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "Cargo.toml",
     "build.rs",
+    "link.rs",
     "nvml.symbols",
     "nvml.since",
     "src",
@@ -30,9 +32,7 @@ const NOT_OF_A_DEVICE: [&str; 5] = [
 ];
 
 fn main() -> io::Result<()> {
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnvidia-ml.so.1");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    link_unwinder_statically();
+    link::as_the_drivers("libnvidia-ml.so.1", "nvidia-smi");
 
     let mut files = Vec::new();
     for source in SOURCES {
@@ -82,24 +82,6 @@ fn data(files: &[PathBuf]) -> String {
         code.push_str("];\n");
     }
     code
-}
-
-/// Keeps `libgcc_s` out of what the library and `nvidia-smi` need: like the driver's, they go into containers whose images
-/// may have no more than libc. Where the compiler brings no static unwinder they need `libgcc_s` as any Rust program does.
-fn link_unwinder_statically() {
-    if env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("gnu") {
-        return;
-    }
-    let linker = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
-    let answer = Command::new(linker).arg("-print-file-name=libgcc_eh.a").output();
-    // A compiler that does not have the file repeats its bare name.
-    let found = answer.is_ok_and(|answer| Path::new(String::from_utf8_lossy(&answer.stdout).trim()).is_absolute());
-    if found {
-        println!("cargo:rustc-link-lib=static:-bundle=gcc_eh");
-        // GNU ld takes from an archive only what something before it needs.
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-u,_Unwind_Resume");
-        println!("cargo:rustc-link-arg-bin=nvidia-smi=-Wl,-u,_Unwind_Resume");
-    }
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use gpu_benches::compile;
 use gpu_core::nvml::{Library, LibrarySearch, WatchConfig, Watcher};
 use gpu_sim::{Node, NodeSpec};
 
@@ -41,21 +42,6 @@ fn main() -> anyhow::Result<()> {
     println!("calls of one inventory: {calls}, the same ones from both");
     compare_times(&node, &native)?;
     watch_idle(&node, traced, &trace)
-}
-
-/// Compiles `native/NAME.c`.
-fn compile(folder: &Path, name: &str, first: &[&str], last: &[String]) -> anyhow::Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("native/{name}.c"));
-    let output = folder.join(name);
-    let status = Command::new("cc")
-        .args(first)
-        .args(last)
-        .arg("-o")
-        .arg(&output)
-        .arg(source)
-        .status();
-    ensure!(status.context("a C compiler")?.success(), "{name}.c does not compile");
-    Ok(output)
 }
 
 fn open(library: PathBuf) -> anyhow::Result<Library> {

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use crate::{NodeFile, state::Record};
+use crate::{
+    NodeFile, mig,
+    state::{GpuRecord, Record},
+};
 
 /// What is read must be written and read again as the same.
 pub fn node_file(text: &str) {
@@ -16,6 +19,7 @@ pub fn node_file(text: &str) {
     }
 }
 
+/// The same, and what is read can be counted with.
 pub fn state(text: &str) {
     let path = Path::new("state/node");
     if let Ok(record) = Record::parse(text, path) {
@@ -24,6 +28,22 @@ pub fn state(text: &str) {
             Record::parse(&written, path).expect("what was written can be read"),
             record
         );
+        for gpu in record.gpus.values() {
+            count(gpu);
+        }
+    }
+}
+
+fn count(gpu: &GpuRecord) {
+    gpu.utilization();
+    let tables = crate::boards().filter_map(|board| mig::find(board.mig.as_deref()?));
+    for table in tables {
+        for profile in &table.profiles {
+            gpu.mig.remaining(table, profile);
+            for instance in &gpu.mig.instances {
+                instance.free(table, profile.slices);
+            }
+        }
     }
 }
 
@@ -32,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{NodeSpec, driver, profile, state::GpuRecord};
+    use crate::{NodeSpec, driver, profile};
 
     /// A real text with a stretch of it replaced.
     fn broken(text: &str, at: usize, length: usize, by: &str) -> String {
@@ -50,9 +70,13 @@ mod tests {
     }
 
     fn state_text() -> String {
-        let mut record = Record::default();
-        record.gpus.insert("GPU-1".to_owned(), GpuRecord::default());
-        record.to_text(Path::new("state/node")).unwrap()
+        let text = "{ version: 1, generation: 4, gpus: { GPU-1: {
+            mig: { mode: true, pending: true, instances: [
+                { id: 1, profile: 2, start: 4, compute: [{ id: 0, slices: 2, start: 0 }, { id: 1, slices: 1, start: 2 }] },
+                { id: 13, profile: 0, start: 2, compute: [] } ] },
+            processes: [{ pid: 7, memory_mib: 100, utilization: 50, instance: [1, 0] }] } } }";
+        let path = Path::new("state/node");
+        Record::parse(text, path).unwrap().to_text(path).unwrap()
     }
 
     proptest! {

@@ -41,6 +41,7 @@ mod build_id;
 #[cfg(feature = "cli")]
 pub mod cli;
 mod data;
+mod document;
 mod driver;
 mod elf;
 mod error;

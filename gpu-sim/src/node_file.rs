@@ -1,8 +1,10 @@
-use std::{collections::HashSet, fs, path::Path};
+mod check;
+
+use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, PciAddress, Result, board, driver, profile::Profile, seed, spec::NodeSpec};
+use crate::{Error, PciAddress, Result, board, document, driver, profile::Profile, seed, spec::NodeSpec};
 
 /// What `node.yaml` holds: everything a node is made of.
 ///
@@ -107,8 +109,7 @@ impl NodeFile {
     /// The file's name within a node's folder.
     pub(crate) const NAME: &str = "node.yaml";
 
-    /// Names of the GPUs' device nodes end in a number below this; 254 and 255 are the control nodes.
-    const MINORS: u32 = 254;
+    const VERSION: u32 = 1;
 
     pub(crate) fn new(spec: &NodeSpec, profile: &Profile, driver: &driver::Driver) -> Result<Self> {
         let count = spec.gpus.unwrap_or(profile.slots.len());
@@ -150,7 +151,7 @@ impl NodeFile {
             .collect();
         gpus.sort_by_key(|gpu| gpu.pci);
         Ok(Self {
-            version: 1,
+            version: Self::VERSION,
             profile: profile.name.clone(),
             seed: spec.seed,
             machine: profile.machine.clone(),
@@ -170,22 +171,10 @@ impl NodeFile {
 
     /// The same from text; `path` is for messages.
     pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
-        let mut file: Self = serde_saphyr::from_str(text).map_err(|error| {
-            let message = error.without_snippet().to_string();
-            // The place has a field of its own.
-            let message = message
-                .rsplit_once(" at line ")
-                .map_or(message.as_str(), |(what, _)| what)
-                .to_owned();
-            Error::NodeFile {
-                path: path.to_owned(),
-                line: error.location().map(|place| place.line()),
-                message,
-            }
-        })?;
-        file.check().map_err(|message| Error::NodeFile {
+        let checked = document::read(text, Self::VERSION).and_then(|file| check::check(&file, text).map(|()| file));
+        let mut file: Self = checked.map_err(|document::Fault { line, message }| Error::NodeFile {
             path: path.to_owned(),
-            line: None,
+            line,
             message,
         })?;
         file.gpus.sort_by_key(|gpu| gpu.pci);
@@ -203,41 +192,6 @@ impl NodeFile {
             "# What this simulated node is made of. Edit it as you like; NVML indices follow the PCI addresses.\n\
              # The files under root/ were written from it once and do not follow.\n{yaml}"
         ))
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if self.version != 1 {
-            return Err(format!("version {} of this file is not known, only 1", self.version));
-        }
-        driver::find(&self.driver).map_err(|error| error.to_string())?;
-        if let Some(fabric) = &self.fabric
-            && fabric.cluster_bytes().is_none()
-        {
-            return Err(format!("fabric: cluster `{}` is no UUID", fabric.cluster));
-        }
-        let (mut uuids, mut addresses, mut minors) = (HashSet::new(), HashSet::new(), HashSet::new());
-        for (at, gpu) in self.gpus.iter().enumerate() {
-            let complain = |what: String| Err(format!("gpus[{at}]: {what}"));
-            if board::find(&gpu.board).is_none() {
-                return complain(format!("board `{}` is not known", gpu.board));
-            }
-            if !uuids.insert(&gpu.uuid) {
-                return complain(format!("uuid `{}` stands twice", gpu.uuid));
-            }
-            if gpu.uuid.is_empty() || gpu.uuid.contains(|c: char| c.is_whitespace() || c == '/') {
-                return complain(format!("uuid `{}` is empty or has a blank or slash in it", gpu.uuid));
-            }
-            if !addresses.insert(gpu.pci) {
-                return complain(format!("pci `{}` stands twice", gpu.pci));
-            }
-            if !minors.insert(gpu.minor) {
-                return complain(format!("minor {} stands twice", gpu.minor));
-            }
-            if gpu.minor >= Self::MINORS {
-                return complain(format!("minor {} is not below {}", gpu.minor, Self::MINORS));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -280,38 +234,122 @@ mod tests {
         );
     }
 
+    /// The file of a node of two GPUs with `from` replaced by `to`.
+    #[track_caller]
+    fn check(from: &str, to: &str, expected: &str) {
+        let path = Path::new("n/node.yaml");
+        let text = new(&NodeSpec::new("h100").gpus(2)).to_text(path).unwrap();
+        let broken = text.replacen(from, to, 1);
+        assert_ne!(text, broken);
+        let message = NodeFile::parse(&broken, path).unwrap_err().to_string();
+        assert_eq!(message, format!("`n/node.yaml` {expected}"));
+    }
+
     #[test]
-    fn a_broken_file_is_refused_with_its_name_and_line() {
-        #[track_caller]
-        fn check(from: &str, to: &str, expected: &str) {
-            let text = new(&NodeSpec::new("h100").gpus(2))
-                .to_text(Path::new("n/node.yaml"))
-                .unwrap();
-            let broken = text.replacen(from, to, 1);
-            assert_ne!(text, broken);
-            let message = NodeFile::parse(&broken, Path::new("n/node.yaml"))
-                .unwrap_err()
-                .to_string();
-            assert!(
-                message.starts_with("`n/node.yaml`") && message.contains(expected),
-                "{message}"
-            );
-        }
-        check("seed: 0", "seed: many", "line 5");
-        check("version: 1", "version: 2", "version 2 of this file is not known");
+    fn a_broken_file_is_refused_with_its_line_and_field() {
+        check("seed: 0", "seed: many", "line 5: invalid u64");
+        check(
+            "gpus:",
+            "gups:",
+            "line 22: unknown field `gups`, expected one of version, profile, seed, machine, driver, virtualization, nvlink, fabric, gpus",
+        );
+        check(
+            "version: 1",
+            "version: 2\nfuture: yes",
+            "line 3: version 2 of this format is not known, only 1: make the node anew, or use the gpu-sim that wrote it",
+        );
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_is_refused_with_its_line_and_field() {
+        let known = crate::driver::find("1.2").unwrap_err().to_string();
+        check("550.163.01", "1.2", &format!("line 7: {known}"));
         check(
             "board: H100-80GB-HBM3",
             "board: H999",
-            "gpus[0]: board `H999` is not known",
+            "line 23: gpus[0]: board `H999` is not known",
         );
         check(
             "0000:1b:00.0",
             "0000:1a:00.0",
-            "gpus[1]: pci `0000:1a:00.0` stands twice",
+            "line 35: gpus[1]: pci `0000:1a:00.0` stands twice, first in gpus[0]",
         );
-        check("minor: 1", "minor: 0", "gpus[1]: minor 0 stands twice");
-        check("minor: 1", "minor: 255", "gpus[1]: minor 255 is not below 254");
-        check("550.163.01", "1.2", "driver `1.2` is not simulated");
-        check("gpus:", "gups:", "line 22: unknown field `gups`");
+        check(
+            "0000:1b:00.0",
+            "0000:1b:00.1",
+            "line 35: gpus[1]: pci `0000:1b:00.1` is not the first function of a device",
+        );
+        check(
+            "minor: 1",
+            "minor: 0",
+            "line 36: gpus[1]: minor 0 stands twice, first in gpus[0]",
+        );
+        check("minor: 1", "minor: 255", "line 36: gpus[1]: minor 255 is not below 254");
+        check("numa: 0", "numa: 5000", "line 29: gpus[0]: numa 5000 is not below 1024");
+        check(
+            "links: 18",
+            "links: 19",
+            "line 11: nvlink: links 19 is not from 1 to 18",
+        );
+        check(
+            "bridged_pairs: false",
+            "bridged_pairs: true",
+            "line 13: nvlink: GPUs that are bridged in pairs are on no switches",
+        );
+        check(
+            "0000:05:00.0",
+            "0000:1a:00.0",
+            "line 13: nvlink: switch `0000:1a:00.0` is at the address of something else",
+        );
+        check(
+            "cluster: 0",
+            "cluster: x",
+            "line 20: fabric: cluster `x0000000-0000-0000-0000-000000000001` is no UUID",
+        );
+    }
+
+    #[test]
+    fn gpus_that_share_a_switch_or_card_share_what_comes_with_it() {
+        let path = Path::new("n/node.yaml");
+        #[track_caller]
+        fn check(profile: &str, change: impl Fn(&mut GpuEntry), expected: &str) {
+            let path = Path::new("n/node.yaml");
+            let mut file = new(&NodeSpec::new(profile).gpus(2));
+            change(&mut file.gpus[1]);
+            let message = NodeFile::parse(&file.to_text(path).unwrap(), path)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                message.starts_with("`n/node.yaml` line ") && message.ends_with(expected),
+                "{message}"
+            );
+        }
+        check(
+            "pcie-pairs",
+            |gpu| gpu.numa = Some(1),
+            ": gpus[1]: numa differs from that of gpus[0], which is on the same switch",
+        );
+        check(
+            "a16",
+            |gpu| gpu.board = "T4".to_owned(),
+            ": gpus[1]: board differs from that of gpus[0], which is on the same card",
+        );
+        check(
+            "a16",
+            |gpu| gpu.serial = "1".to_owned(),
+            ": gpus[1]: serial differs from that of gpus[0], which is on the same card",
+        );
+        let mut file = new(&NodeSpec::new("h100").gpus(2));
+        file.gpus[1].serial = file.gpus[0].serial.clone();
+        let message = NodeFile::parse(&file.to_text(path).unwrap(), path)
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("gpus[1]: serial `"), "{message}");
+        let mut file = new(&NodeSpec::new("h100").gpus(2));
+        file.nvlink = None;
+        let message = NodeFile::parse(&file.to_text(path).unwrap(), path)
+            .unwrap_err()
+            .to_string();
+        assert!(message.ends_with("fabric: there is none without `nvlink`"), "{message}");
     }
 }

@@ -24,12 +24,15 @@ mod memory;
 mod mig;
 mod modes;
 mod pci;
+mod private;
 mod processes;
 mod readings;
 mod session;
 mod system;
 
 pub(crate) use code::text as error_text;
+#[cfg(feature = "programs")]
+pub(crate) use private::{TABLE as PRIVATE_TABLE, Table as PrivateTable, TableId as PrivateTableId};
 
 /// Functions that exist and are not modelled.
 mod unmodelled {

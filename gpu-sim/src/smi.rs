@@ -1,4 +1,5 @@
-//! The command `nvidia-smi`: the summary table, `-L`, `--query-gpu`, changes of modes, `mig`, and `topo -m`.
+//! The command `nvidia-smi`: the summary table, `-L`, `--query-gpu`, `-q -x`, changes of modes, a reset, `mig`, `compute-policy`, and
+//! `topo -m`.
 //!
 //! It loads `libnvidia-ml.so.1` by the loader's search path and knows nothing else of a simulated node, so that in a
 //! container it says what the library there says. Layout, texts and exit codes are those of the real one, measured with
@@ -7,13 +8,16 @@
 mod arguments;
 mod date;
 mod failure;
+mod log;
 mod mig;
 mod modes;
+mod policy;
 mod query;
 #[expect(unsafe_code, reason = "calls what the wrapper does not have")]
 mod raw;
 mod table;
 mod topology;
+mod xml;
 
 use std::{
     ffi::OsString,
@@ -62,6 +66,8 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Result<(), Failure> 
         Command::Table => table::draw(&nvml, &gpus)?,
         Command::List => list(&gpus)?,
         Command::Query(query) => query.answer(&nvml, &gpus),
+        Command::Log => log::write(&nvml, &gpus)?,
+        Command::Policies => policy::list(&gpus)?,
         Command::Mig(command) => command.answer(&gpus)?,
         Command::Topology => topology::matrix(&gpus)?,
         Command::Change(change) => change.answer(&gpus)?,

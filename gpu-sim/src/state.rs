@@ -8,6 +8,7 @@
 //! - `written` holds the number of the change that the node's file tree shows. It lags only when a writer was killed; the
 //!   next process that uses the node then mends the tree.
 
+mod bounds;
 mod calls;
 mod event;
 mod record;
@@ -183,8 +184,8 @@ impl State {
 
     pub(crate) fn append(&self, event: &Event) -> Result<()> {
         let path = self.events();
-        let mut file = self.open(&path, OpenOptions::new().append(true).create(true))?;
-        file.write_all(event.line().as_bytes()).map_err(Error::write(path))
+        let file = self.open(&path, OpenOptions::new().read(true).append(true).create(true))?;
+        append_line(file, event.line()).map_err(Error::write(path))
     }
 
     /// Where the next event will be.
@@ -223,6 +224,20 @@ impl State {
     fn events(&self) -> PathBuf {
         self.folder.join("events")
     }
+}
+
+/// Appends a line by one write. A writer that found no room for all of its own has left a part of it, which must not take this
+/// one with it.
+fn append_line(mut file: File, mut line: String) -> io::Result<()> {
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last != [b'\n'] {
+        line.insert(0, '\n');
+    }
+    file.write_all(line.as_bytes())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -134,3 +134,41 @@ fn a_loss_is_told_by_the_wait_that_fails_and_not_at_the_next_look() {
         other => panic!("{other:?}"),
     }
 }
+
+/// What it costs is seen by the log of calls: three for each GPU and one more, every five seconds by default.
+#[test]
+fn a_look_at_a_node_where_nothing_happens_is_a_handful_of_calls_and_nothing_beside_the_wait() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let (_watcher, events) = watch(&simulated);
+    simulated.node.log_calls(true).unwrap();
+    let deadline = Instant::now() + SOON;
+    let calls = loop {
+        assert!(events.try_recv().is_err(), "nothing happens");
+        let calls = simulated.node.calls().unwrap();
+        let functions = calls.into_iter().map(|call| call.function);
+        let asked: Vec<_> = functions
+            .filter(|function| !function.starts_with("nvmlEventSetWait"))
+            .collect();
+        if asked
+            .iter()
+            .filter(|function| *function == "nvmlDeviceGetCount_v2")
+            .count()
+            > 5
+        {
+            break asked;
+        }
+        assert!(Instant::now() < deadline, "only {asked:?}");
+        std::thread::yield_now();
+    };
+    let looks: Vec<&[String]> = calls.chunk_by(|_, next| next != "nvmlDeviceGetCount_v2").collect();
+    let of_a_gpu = [
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetMigMode",
+    ];
+    let look = [&["nvmlDeviceGetCount_v2"], &of_a_gpu[..], &of_a_gpu].concat();
+    // The first one was under way when the log began, the last one still is.
+    for seen in &looks[1..looks.len() - 1] {
+        assert_eq!(*seen, look);
+    }
+}

@@ -55,6 +55,53 @@ fn names_computed_from_memory_are_those_of_the_vendors_programs() {
     assert!(checked > 12, "only {checked}");
 }
 
+/// What a line of the record says of a profile, from its constant on but for the name.
+fn recorded(table: &MigTable, profile: &MigProfile) -> Vec<String> {
+    let starts: Vec<String> = profile.starts.iter().map(u32::to_string).collect();
+    let board = crate::boards()
+        .find(|board| board.mig.as_ref() == Some(&table.name))
+        .unwrap();
+    let mut words = vec![
+        profile.profile.to_string(),
+        profile.name(profile.slices, board.memory.total_bytes),
+    ];
+    let numbers = [profile.id, profile.slices, profile.instances];
+    words.extend(numbers.iter().map(u32::to_string));
+    words.push(profile.memory_mib.to_string());
+    let engines = [
+        profile.multiprocessors,
+        profile.copy_engines,
+        profile.decoders,
+        profile.encoders,
+        profile.jpeg,
+        profile.ofa,
+        profile.size,
+    ];
+    words.extend(engines.iter().map(u32::to_string));
+    words.push(starts.join(","));
+    words
+}
+
+#[test]
+fn profiles_and_places_are_those_that_drivers_tell() {
+    let lines = include_str!("../../tests/upstream/mig-profiles.txt").lines();
+    let lines: Vec<Vec<&str>> = lines
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split(' ').collect())
+        .collect();
+    assert!(lines.len() > 90, "only {}", lines.len());
+    for line in &lines {
+        let (board, words) = line.split_first().unwrap();
+        let table = table(board);
+        let profile = table.by_constant(words[0].parse().unwrap()).unwrap();
+        for (ours, known) in recorded(table, profile).iter().zip(words) {
+            assert!(*known == "-" || ours == known, "{line:?}: {ours}");
+        }
+        let of_board = lines.iter().filter(|other| other[0] == *board).count();
+        assert_eq!(of_board, table.profiles.len(), "{board}");
+    }
+}
+
 #[test]
 fn a_name_has_a_compute_part_only_where_it_differs_and_no_memory_is_0gb() {
     let three = table("A100-40GB").by_constant(2).unwrap();

@@ -169,6 +169,12 @@ impl Handle {
     }
 }
 
+impl From<nvmlDevice_t> for Handle {
+    fn from(device: nvmlDevice_t) -> Self {
+        Self(device.cast_const().cast())
+    }
+}
+
 impl InstanceHandle {
     pub(super) fn of(slot: usize, instance: u32) -> Self {
         Self(address(&GPU_INSTANCES, slot * INSTANCES + instance as usize))

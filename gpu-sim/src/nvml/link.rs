@@ -147,15 +147,12 @@ extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: Handle, info: VersionedFabricI
     })
 }
 
-/// A coherent board is linked to the processor; others do not have such a link.
+/// A coherent board is linked to the processor; others are told not to be (measured).
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetC2cModeInfoV(device: Handle, info: Out<'_, nvmlC2cModeInfo_v1_t>) -> nvmlReturn_t {
     on(device, |gpu, _| {
-        if gpu.board.coherent {
-            put(info, nvmlC2cModeInfo_v1_t { isC2cEnabled: 1 })
-        } else {
-            Err(Code::NOT_SUPPORTED)
-        }
+        let linked = gpu.board.coherent.into();
+        put(info, nvmlC2cModeInfo_v1_t { isC2cEnabled: linked })
     })
 }
 

@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 
-use super::{failure::Failure, mig, modes::Change, query::Query};
+use super::{failure::Failure, mig, modes::Change, policy, query::Query};
 
 pub(super) const HELP: &str = "\
 nvidia-smi of a simulated node
@@ -8,10 +8,14 @@ nvidia-smi of a simulated node
   (no arguments)           a summary of the GPUs
   -L, --list-gpus          one line per GPU
   --query-gpu=FIELD,...    values of each GPU; needs --format=csv[,noheader][,nounits]
+  -q -x                    everything about each GPU, as XML
   -i, --id=GPU,...         only these GPUs, by index, UUID, serial number or PCI address
   -c, --compute-mode=MODE  DEFAULT, PROHIBITED or EXCLUSIVE_PROCESS, or its number
   -pm, --persistence-mode=0|1
   -mig, --multi-instance-gpu=0|1
+  -r, --gpu-reset          reset; no process may use the GPU
+  compute-policy --list|--set-timeslice=0|1|2|3 [-i GPU,...]
+                           how processes take turns: default, short, medium or long
   topo -m                  how the GPUs are connected
   mig -lgip|-lgipp|-lcip|-lgi|-lci|-cgi PROFILE[:START],... [-C]|-cci [ID,...]|-dgi|-dci [-gi ID,...] [-ci ID,...] [-i GPU,...]
   -h, --help               this text
@@ -30,6 +34,8 @@ pub(super) enum Command {
     Table,
     List,
     Query(Query),
+    Log,
+    Policies,
     Mig(mig::Command),
     Topology,
     Change(Change),
@@ -45,6 +51,9 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
         let command = Command::Mig(command);
         return Ok(Arguments { command, ids });
     }
+    if arguments.next_if_eq("compute-policy").is_some() {
+        return policy::parse(&mut arguments);
+    }
     if arguments.next_if_eq("topo").is_some() {
         let command = Command::Topology;
         let ids = Vec::new();
@@ -58,6 +67,7 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
         };
     }
     let (mut list, mut query, mut format, mut ids, mut change) = (false, None, None, None, None);
+    let (mut all, mut xml) = (false, false);
     while let Some(argument) = arguments.next() {
         let (option, value) = match argument.split_once('=') {
             Some((option, value)) => (option, Some(value.to_owned())),
@@ -75,6 +85,9 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
                 });
             }
             "-L" | "--list-gpus" => list = true,
+            "-q" | "--query" => all = true,
+            "-x" | "--xml-format" => xml = true,
+            "-r" | "--gpu-reset" => change = Some(Change::Reset),
             "-i" | "--id" => ids = Some(value()?),
             "-c" | "--compute-mode" | "-pm" | "--persistence-mode" | "-mig" | "--multi-instance-gpu" => {
                 change = Some(Change::parse(option, &value()?)?);
@@ -88,20 +101,32 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
     if change.is_some() && (list || query.is_some()) {
         return Err(not_valid("-L"));
     }
+    if all || xml {
+        if list || query.is_some() || format.is_some() || change.is_some() {
+            return Err(not_valid(if all { "-q" } else { "-x" }));
+        }
+        if !(all && xml) {
+            return Err(Failure::usage("ERROR: Only -q and -x together are simulated, XML."));
+        }
+    }
     let command = match (list, query, format) {
         (false, None, None) if let Some(change) = change => Command::Change(change),
         (true, Some(_), _) => return Err(not_valid("-L")),
         (_, None, Some((argument, _))) => return Err(Failure::unknown_option(&argument)),
         (true, None, None) if ids.is_some() => return Err(not_valid("-i")),
         (true, None, None) => Command::List,
+        (false, None, None) if all => Command::Log,
         (false, None, None) => Command::Table,
         (false, Some(_), None) => return Err(Failure::usage("ERROR: Option --query-gpu needs --format=csv.")),
         (false, Some(fields), Some((_, format))) => Command::Query(Query::parse(&fields, &format)?),
     };
-    let ids = ids
-        .map(|ids| ids.split(',').map(|id| id.trim().to_owned()).collect())
-        .unwrap_or_default();
+    let ids = ids.map(|ids| ids_of(&ids)).unwrap_or_default();
     Ok(Arguments { command, ids })
+}
+
+/// The GPUs of a list such as `0,GPU-1`.
+pub(super) fn ids_of(list: &str) -> Vec<String> {
+    list.split(',').map(|id| id.trim().to_owned()).collect()
 }
 
 fn not_valid(option: &str) -> Failure {

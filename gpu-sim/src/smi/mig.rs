@@ -9,7 +9,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::nvmlGpuInstanceProfileInfo_t;
 
 use self::change::Change;
-use super::{failure::Failure, raw};
+use super::{arguments::ids_of, failure::Failure, raw};
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) fn parse(arguments: &[String]) -> Result<(Command, Vec<String>), Fail
             "-dgi" | "--destroy-gpu-instance" => Command::Change(Change::Destroy(Vec::new())),
             "-dci" | "--destroy-compute-instance" => Command::Change(Change::DestroyCompute(Vec::new(), Vec::new())),
             "-i" | "--id" => {
-                ids = value()?.split(',').map(|id| id.trim().to_owned()).collect();
+                ids = ids_of(&value()?);
                 continue;
             }
             "-gi" | "--gpu-instance-id" => {

@@ -1,4 +1,5 @@
-//! Changes of a mode: `-mig`, `-c` and `-pm`. The words are those of the real one as NVIDIA's guides show them.
+//! Changes of a GPU: its modes by `-mig`, `-c` and `-pm`, its time slice by `compute-policy`, and a reset, `-r`. The words are those
+//! of the real one as NVIDIA's guides show them, but for time slices and why something failed, which we worded.
 
 use std::fmt::Write as _;
 
@@ -11,10 +12,16 @@ pub(super) enum Change {
     Mig(bool),
     Compute(u32),
     Persistence(bool),
+    /// By the length of a time slice: see [`TIME_SLICES`].
+    TimeSlice(u32),
+    Reset,
 }
 
 /// By `nvmlComputeMode_t`.
 const COMPUTE_MODES: [&str; 4] = ["DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"];
+
+/// By the number that `--set-timeslice` takes.
+pub(super) const TIME_SLICES: [&str; 4] = ["Default", "Short", "Medium", "Long"];
 
 impl Change {
     /// The change that an option with its value asks for.
@@ -33,6 +40,12 @@ impl Change {
         let change = match option {
             "-mig" | "--multi-instance-gpu" => on.map(Self::Mig),
             "-pm" | "--persistence-mode" => on.map(Self::Persistence),
+            "--set-timeslice" => {
+                let length = value.parse().ok();
+                length
+                    .filter(|length: &u32| TIME_SLICES.len() > *length as usize)
+                    .map(Self::TimeSlice)
+            }
             _ => mode().filter(|mode| *mode < 4).map(Self::Compute),
         };
         change.ok_or_else(|| Failure::usage(format!("ERROR: `{value}` is not a value of option {option}.")))
@@ -43,7 +56,7 @@ impl Change {
         for gpu in gpus {
             let bus = gpu.pci_info()?.bus_id;
             let line = self.apply(gpu, &bus).map_err(|failure| Failure {
-                message: format!("{text}Unable to change a mode of GPU {bus}: {}", failure.message),
+                message: format!("{text}Unable to change GPU {bus}: {}", failure.message),
                 exit_code: failure.exit_code,
             })?;
             let _ = writeln!(text, "{line}");
@@ -74,6 +87,15 @@ impl Change {
                 }
                 raw.set_persistence(on)?;
                 Ok(format!("{} persistence mode for GPU {bus}.", able(on)))
+            }
+            Self::TimeSlice(length) => {
+                raw.set_time_slice(length)?;
+                let name = TIME_SLICES.get(length as usize).unwrap_or(&"");
+                Ok(format!("Set timeslice to {name} for GPU {bus}."))
+            }
+            Self::Reset => {
+                raw.reset()?;
+                Ok(format!("GPU {bus} was successfully reset."))
             }
         }
     }

@@ -248,7 +248,7 @@ fn string(value: impl ToString) -> String {
     value.to_string()
 }
 
-fn watts(milliwatts: u32) -> String {
+pub(super) fn watts(milliwatts: u32) -> String {
     format!("{:.2}", f64::from(milliwatts) / 1000.0)
 }
 

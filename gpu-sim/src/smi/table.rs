@@ -29,16 +29,7 @@ const PROCESSES: &str = "\
 
 pub(super) fn draw(nvml: &Nvml, gpus: &[Device<'_>]) -> Result<String, Failure> {
     let driver = nvml.sys_driver_version()?;
-    let cuda = nvml.sys_cuda_driver_version().map_or_else(
-        |_| "N/A".to_owned(),
-        |version| {
-            format!(
-                "{}.{}",
-                nvml_wrapper::cuda_driver_version_major(version),
-                nvml_wrapper::cuda_driver_version_minor(version)
-            )
-        },
-    );
+    let cuda = cuda_version(nvml).unwrap_or_else(|| "N/A".to_owned());
     let mut text = format!("{}       \n{LINE}\n", Date::now().long());
     // The tool is of the driver's version, as the two come in one package.
     let _ = writeln!(
@@ -54,6 +45,22 @@ pub(super) fn draw(nvml: &Nvml, gpus: &[Device<'_>]) -> Result<String, Failure> 
     text += &processes(gpus);
     let _ = writeln!(text, "{LINE}");
     Ok(text)
+}
+
+/// Such as `13.0`.
+pub(super) fn cuda_version(nvml: &Nvml) -> Option<String> {
+    let version = nvml.sys_cuda_driver_version().ok()?;
+    let (major, minor) = (
+        nvml_wrapper::cuda_driver_version_major(version),
+        nvml_wrapper::cuda_driver_version_minor(version),
+    );
+    Some(format!("{major}.{minor}"))
+}
+
+/// The executable of a process.
+pub(super) fn program(pid: u32) -> String {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe"));
+    path.map_or_else(|_| "[Not Found]".to_owned(), |path| path.display().to_string())
 }
 
 fn rows(gpu: &Device<'_>) -> String {
@@ -131,9 +138,7 @@ fn processes(gpus: &[Device<'_>]) -> String {
                 nvml_wrapper::enums::device::UsedGpuMemory::Used(bytes) => format!("{}MiB", mebibytes(bytes)),
                 nvml_wrapper::enums::device::UsedGpuMemory::Unavailable => "N/A".to_owned(),
             };
-            let program = std::fs::read_link(format!("/proc/{}/exe", process.pid))
-                .map_or_else(|_| "[Not Found]".to_owned(), |path| path.display().to_string());
-            let pid = process.pid;
+            let (pid, program) = (process.pid, program(process.pid));
             let _ = writeln!(
                 text,
                 "| {index:>4}  {gi:>3}  {ci:>3} {pid:>16}      C   {program:<33.33}  {memory:>9} |"

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
 use crate::{
-    Error, Result,
+    Error, Result, document,
     mig::{Activation, Layout, ModeRules, Refusal, Used},
 };
 
@@ -48,6 +49,8 @@ pub(crate) struct GpuRecord {
     /// `nvmlComputeMode_t`.
     pub(crate) compute_mode: u32,
     pub(crate) persistence_off: bool,
+    /// How long a process computes before the next one's turn: 0 default, 1 short, 2 medium, 3 long.
+    pub(crate) time_slice: u32,
 }
 
 /// Memory errors: since the last reset or reboot, and ever.
@@ -87,12 +90,6 @@ pub(crate) struct Process {
     pub(crate) instance: Option<(u32, u32)>,
 }
 
-/// The version alone: a file of another one may hold anything else.
-#[derive(Deserialize)]
-struct Version {
-    version: u32,
-}
-
 impl Default for Record {
     fn default() -> Self {
         Self {
@@ -127,25 +124,14 @@ impl Record {
     }
 
     pub(crate) fn parse(text: &str, path: &Path) -> Result<Self> {
-        let fail = |line, message| Error::State {
+        let fail = |document::Fault { line, message }| Error::State {
             path: path.to_owned(),
             line,
             message,
         };
-        let broken = |error: serde_saphyr::Error| {
-            let message = error.without_snippet().to_string();
-            let message = message.split(" at line ").next().unwrap_or_default().to_owned();
-            fail(error.location().map(|place| place.line()), message)
-        };
-        let Version { version } = serde_saphyr::from_str(text).map_err(broken)?;
-        if version != Self::VERSION {
-            let message = format!(
-                "version {version} of this format is not known, only {}: make the node anew, or use the gpu-sim that wrote it",
-                Self::VERSION
-            );
-            return Err(fail(None, message));
-        }
-        serde_saphyr::from_str(text).map_err(broken)
+        let record = document::read(text, Self::VERSION).map_err(fail)?;
+        bounds::check(&record).map_err(|message| fail(document::Fault { line: None, message }))?;
+        Ok(record)
     }
 
     pub(crate) fn to_text(&self, path: &Path) -> Result<String> {
@@ -167,6 +153,7 @@ impl GpuRecord {
         if self.processes.is_empty() {
             self.mig.reset();
             self.ecc.reset();
+            self.time_slice = 0;
             Ok(())
         } else {
             Err(Refusal::InUse)

@@ -1,5 +1,9 @@
 use std::process::{Command, Output};
 
+use gpu_sim::{Node, NodeSpec};
+
+use crate::Simulated;
+
 /// Runs `gpu-sim` with no node in its environment.
 fn gpu_sim(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_gpu-sim"))
@@ -158,4 +162,38 @@ fn a_state_that_was_removed_begins_anew() {
     assert_eq!(nodes.count(), 2, "no instance is left there either");
     std::fs::remove_dir_all(folder.path().join("node")).unwrap();
     check(&["lose", "--gpu", "1", "--dir", dir], 1, "is not a simulated node");
+}
+
+/// A limit on the size of files stands for a full disk: every write fails.
+#[test]
+fn without_room_a_change_is_refused_by_name_and_nothing_is_lost() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(1));
+    node.node.set_mig_mode(0, true).unwrap();
+    node.node.create_mig(0, "1g.10gb", Some(3)).unwrap();
+    let before = node.node.mig(0).unwrap();
+    for change in [
+        "mig create 3g.40gb --gpu 0",
+        "mig destroy 14 --gpu 0",
+        "xid --gpu 0 79",
+        "ecc --gpu 0 --dbe 1",
+    ] {
+        let script = format!(
+            "trap '' XFSZ; ulimit -f 0; exec {} {change}",
+            env!("CARGO_BIN_EXE_gpu-sim")
+        );
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .env("GPU_SIM_DIR", node.node.folder())
+            .output()
+            .expect("sh runs");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{change}: {err}");
+        assert!(
+            err.starts_with("gpu-sim: cannot write `") && err.contains("state/"),
+            "{change}: {err}"
+        );
+    }
+    let opened = Node::open(node.node.folder()).unwrap();
+    assert_eq!(opened.mig(0).unwrap(), before);
+    node.node.create_mig(0, "3g.40gb", None).unwrap();
 }

@@ -1,6 +1,7 @@
 //! The life of MIG instances through the C ABI.
 #![expect(unsafe_code, reason = "calls the C ABI as C does")]
 
+mod killed;
 mod sequences;
 
 use std::{collections::BTreeSet, ffi::c_uint, fs, path::Path, ptr::null_mut};

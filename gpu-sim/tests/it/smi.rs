@@ -1,3 +1,6 @@
+mod log;
+mod policy;
+
 use std::{path::Path, process::Command};
 
 use gpu_sim::NodeSpec;

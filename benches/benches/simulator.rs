@@ -1,33 +1,39 @@
-//! How many NVML calls the library answers in a second: from one process, and from 16 at once.
+//! How many NVML calls the simulated library answers in a second: to one process, to 16 at once, and to 16 beside one that
+//! changes the state all the time.
 //!
-//! `cargo bench -p gpu-sim --bench calls`. The calls are those of an inventory, on eight GPUs with seven MIG devices each;
-//! a process that changes the state goes on beside the last measurement.
+//! `cargo bench -p gpu-benches --bench simulator`. The calls are those of a short inventory, on eight GPUs with seven MIG devices
+//! each. The same loop on a library whose functions do nothing (`native/null.c`; it needs a C compiler) tells what of it is the
+//! calling.
 #![expect(unsafe_code, reason = "calls the C ABI as C does")]
 #![expect(clippy::print_stdout, reason = "a benchmark tells")]
 
 use std::{
     env,
     ffi::c_uint,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     ptr::null_mut,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
+use gpu_benches::compile;
 use gpu_sim::{Node, NodeSpec};
 use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlMemory_t};
 
 const TIME: Duration = Duration::from_secs(2);
 const PROCESSES: usize = 16;
 
+/// Names the library to a process that is one of many.
+const CHILD: &str = "SIMULATOR_BENCH_LIBRARY";
+
 fn main() -> anyhow::Result<()> {
-    if let Some(library) = env::var_os("GPU_SIM_BENCH_CHILD") {
-        println!("{}", calls_per_second(&PathBuf::from(library))?);
+    if let Some(library) = env::var_os(CHILD) {
+        println!("{}", calls_per_second(Path::new(&library))?);
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let node = Node::create(&NodeSpec::new("h100"), folder.path())?;
+    let node = Node::create(&NodeSpec::new("h100"), folder.path().join("node"))?;
     for gpu in 0..node.gpus().len() {
         node.set_mig_mode(gpu, true)?;
         for _ in 0..7 {
@@ -35,7 +41,10 @@ fn main() -> anyhow::Result<()> {
         }
     }
     let library = node.library();
-    println!("one process: {:.0} calls/s (bar: 100000)", calls_per_second(&library)?);
+    let null = compile(folder.path(), "null", &["-shared", "-fPIC", "-O2"], &[])?;
+    let (one, nothing) = (calls_per_second(&library)?, calls_per_second(&null)?);
+    println!("one process: {one:.0} calls/s (bar: 100000)");
+    println!("the same on functions that do nothing: {nothing:.0} calls/s");
     println!("{PROCESSES} processes at once: {}", together(&library, || Ok(()))?);
     let changing = together(&library, || {
         let started = Instant::now();
@@ -58,7 +67,7 @@ fn main() -> anyhow::Result<()> {
 fn together(library: &Path, meanwhile: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<String> {
     let start = |_| {
         Command::new(env::current_exe()?)
-            .env("GPU_SIM_BENCH_CHILD", library)
+            .env(CHILD, library)
             .stdout(Stdio::piped())
             .spawn()
     };
@@ -70,10 +79,12 @@ fn together(library: &Path, meanwhile: impl FnOnce() -> anyhow::Result<()>) -> a
         ensure!(output.status.success(), "a process failed");
         rates.push(String::from_utf8(output.stdout)?.trim().parse::<f64>()?);
     }
-    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    rates.sort_by(f64::total_cmp);
+    let each: Vec<String> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
     Ok(format!(
-        "{:.0} calls/s in all, {least:.0} the slowest",
-        rates.iter().sum::<f64>()
+        "{:.0} calls/s in all; of each: {}",
+        rates.iter().sum::<f64>(),
+        each.join(" ")
     ))
 }
 
