@@ -21,6 +21,7 @@ mod gate;
 mod gpm;
 mod guard;
 mod library;
+mod parts;
 mod raw;
 mod read;
 mod refusal;
@@ -34,6 +35,7 @@ pub use self::{
     gpm::GpmSampler,
     guard::StuckCall,
     library::Library,
+    parts::Parts,
     read::ProcessUtilization,
     refusal::{CallRefused, Refusal},
     search::LibrarySearch,

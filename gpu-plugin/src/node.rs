@@ -3,7 +3,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 use gpu_cdi::{DiscoverConfig, HookName};
 use gpu_core::{
     GpuUuid, Inventory,
-    nvml::{Library, LibrarySearch},
+    nvml::{Library, LibrarySearch, Parts},
     ownership::OwnerFile,
 };
 use gpu_sharing::config::Config;
@@ -15,6 +15,12 @@ use crate::{
 mod answers;
 mod cdi;
 mod owners;
+
+/// What is read of them: which go together is told by the topology.
+const PARTS: Parts = Parts {
+    topology: true,
+    ..Parts::DEVICES
+};
 
 /// How the GPUs of a node are offered.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +89,7 @@ impl Node {
     /// # Errors
     /// Where the node as a whole cannot be read, or not be offered as it is configured, or its CDI file not be written.
     pub fn discover(config: &NodeConfig) -> Result<Self> {
-        let library = Arc::new(Library::open(&config.library)?);
+        let library = Arc::new(Library::open(&config.library)?.with_parts(PARTS));
         let inventory = library.inventory(&config.host_root)?;
         Self::of(library, inventory, config)
     }

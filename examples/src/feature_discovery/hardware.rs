@@ -12,7 +12,7 @@ use gpu_labels::{
     Node,
     gpu_core::{
         self, Inventory,
-        nvml::{Library, LibrarySearch, NodeEvent, WatchConfig, Watcher},
+        nvml::{Library, LibrarySearch, NodeEvent, Parts, WatchConfig, Watcher},
     },
 };
 use tokio::{sync::mpsc::UnboundedSender, task::spawn_blocking};
@@ -63,7 +63,7 @@ impl Hardware {
         let read = spawn_blocking(move || {
             let library = match open {
                 Some(library) => library,
-                None => Arc::new(Library::open(&search)?),
+                None => Arc::new(Library::open(&search)?.with_parts(Parts::DEVICES)),
             };
             let inventory = library.inventory(&host_root)?;
             Ok((library, inventory))

@@ -8,7 +8,10 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use comfy_table::{Table, presets::NOTHING};
-use gpu_core::{Inventory, nvml::Library};
+use gpu_core::{
+    Inventory,
+    nvml::{Library, Parts},
+};
 use gpu_labels::{
     Node, Options,
     gpu_sharing::config::{self, Config, ConfigFile, Flags, MigStrategy, Program, Reading},
@@ -114,7 +117,7 @@ impl Labels {
         for problem in &problems {
             warn(problem);
         }
-        let library = Library::open(&self.hardware.library_search())?;
+        let library = Library::open(&self.hardware.library_search())?.with_parts(Parts::DEVICES);
         Ok((library.inventory(host_root)?, node))
     }
 }

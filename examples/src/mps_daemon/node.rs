@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use gpu_core::{
     Inventory,
-    nvml::{Library, LibrarySearch, NodeEvent, WatchConfig, Watcher},
+    nvml::{Library, LibrarySearch, NodeEvent, Parts, WatchConfig, Watcher},
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -26,7 +26,7 @@ impl Node {
         changes: UnboundedSender<()>,
     ) -> anyhow::Result<(Self, Inventory)> {
         let open = move || {
-            let library = Arc::new(Library::open(&search)?);
+            let library = Arc::new(Library::open(&search)?.with_parts(Parts::DEVICES));
             let inventory = library.inventory(&host_root)?;
             let config = WatchConfig {
                 host_root: host_root.clone(),

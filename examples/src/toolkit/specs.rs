@@ -14,7 +14,7 @@ use gpu_cdi::{
     Companion, DriverFiles, GenerateOptions, Kind, Spec, generate, generate_companion, generate_imex,
     generate_management,
 };
-use gpu_core::nvml::{Library, LibrarySearch};
+use gpu_core::nvml::{Library, LibrarySearch, Parts};
 
 use super::{arguments::Arguments, child, install};
 use crate::device_nodes;
@@ -185,7 +185,8 @@ impl Description<'_> {
         let library = Library::open(&LibrarySearch {
             library: self.arguments.nvml_library.clone(),
             driver_root: Some(self.arguments.driver_root_here()),
-        })?;
+        })?
+        .with_parts(Parts::DEVICES);
         let inventory = library.inventory(&self.arguments.host_root)?;
         for problem in &inventory.problems {
             tracing::warn!("{problem}");

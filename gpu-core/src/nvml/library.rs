@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    LibrarySearch,
+    LibrarySearch, Parts,
     guard::{Failure, Progress, StuckCall, Workers},
 };
 use crate::{Error, Result};
@@ -34,6 +34,7 @@ pub struct Library {
     generation: AtomicU64,
     pub(super) workers: Workers,
     pub(super) call_timeout: Duration,
+    pub(super) parts: Parts,
 }
 
 impl Library {
@@ -66,6 +67,7 @@ impl Library {
             generation: AtomicU64::new(0),
             workers: Workers::default(),
             call_timeout: limit,
+            parts: Parts::ALL,
         })
     }
 
@@ -76,6 +78,13 @@ impl Library {
     #[must_use]
     pub fn with_call_timeout(mut self, limit: Duration) -> Self {
         self.call_timeout = limit;
+        self
+    }
+
+    /// The same, reading only these parts of a node: here, and in a [`Watcher`](super::Watcher) that is given it.
+    #[must_use]
+    pub fn with_parts(mut self, parts: Parts) -> Self {
+        self.parts = parts;
         self
     }
 

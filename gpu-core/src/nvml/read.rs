@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use nvml_wrapper::Nvml;
 
 use super::{
-    Library,
+    Library, Parts,
     guard::{Failure, Progress, Subject},
     raw,
 };
@@ -21,7 +21,7 @@ pub(super) use self::mig::MOST_MIG_DEVICES;
 pub use self::usage::ProcessUtilization;
 
 impl Library {
-    /// Reads all GPUs of the node.
+    /// Reads all GPUs of the node, and of each what [`with_parts`](Self::with_parts) says.
     ///
     /// `host_root` is where the host's `/sys` lies, `/` outside a container.
     ///
@@ -39,14 +39,17 @@ impl Library {
             let work = {
                 let host_root = host_root.to_owned();
                 let others = others.clone();
-                move |nvml: &Nvml, progress: &Progress| read(nvml, progress, &host_root, index, &others)
+                let parts = self.parts;
+                move |nvml: &Nvml, progress: &Progress| read(nvml, progress, &host_root, parts, index, &others)
             };
             let part = self.guarded_gpu(index, work).unwrap_or_else(Part::of);
             problems.extend(part.problems);
             topology.extend(part.pairs);
             if let Some((gpu, handle)) = part.gpu {
                 gpus.push(gpu);
-                others.push((index, handle));
+                if self.parts.topology {
+                    others.push((index, handle));
+                }
             }
         }
         topology.sort_by_key(|pair| pair.gpus);
@@ -129,9 +132,16 @@ impl Part {
     }
 }
 
-fn read(nvml: &Nvml, progress: &Progress, host_root: &Path, index: u32, others: &[(u32, raw::Handle)]) -> Part {
+fn read(
+    nvml: &Nvml,
+    progress: &Progress,
+    host_root: &Path,
+    parts: Parts,
+    index: u32,
+    others: &[(u32, raw::Handle)],
+) -> Part {
     let mut reader = Reader::new(index, progress);
-    match reader.gpu(nvml, host_root) {
+    match reader.gpu(nvml, host_root, parts) {
         Ok((gpu, device)) => {
             let pair = |(other, handle): &(u32, raw::Handle)| reader.pair(*other, &handle.device(nvml), &device);
             let pairs = others.iter().map(pair).collect();

@@ -1,6 +1,6 @@
 use gpu_core::{
     Inventory,
-    nvml::{Library, LibrarySearch},
+    nvml::{Library, LibrarySearch, Parts},
 };
 use gpu_sim::NodeSpec;
 use serde_json::json;
@@ -54,6 +54,72 @@ fn an_h200_is_read_as_it_was_on_hardware() {
     let driver = serde_json::to_value(&inventory.driver).unwrap();
     let measured = json!({ "version": "580.159.04", "nvml_version": "13.580.159.04", "cuda_version": "13.0", "branch": "r582_49" });
     assert_eq!(driver, measured);
+}
+
+#[test]
+fn what_is_left_out_of_a_reading_is_absent_and_the_rest_is_the_same() {
+    #[track_caller]
+    fn check(parts: Parts, leave_out: impl Fn(&mut Inventory)) {
+        let simulated = Simulated::exactly(&NodeSpec::new("h100").gpus(2));
+        assert!(simulated.node.set_mig_mode(0, true).unwrap(), "at once");
+        let mut expected = simulated.library().inventory(&simulated.node.root()).unwrap();
+        leave_out(&mut expected);
+        let library = simulated.library().with_parts(parts);
+        assert_eq!(library.inventory(&simulated.node.root()).unwrap(), expected);
+    }
+
+    fn leave_out_topology(inventory: &mut Inventory) {
+        assert!(!inventory.topology.is_empty() && !inventory.gpus[1].nvlinks.is_empty());
+        inventory.topology.clear();
+        inventory.gpus.iter_mut().for_each(|gpu| gpu.nvlinks.clear());
+    }
+
+    fn leave_out_board(inventory: &mut Inventory) {
+        for gpu in &mut inventory.gpus {
+            assert!(gpu.power.is_some() && gpu.ecc.is_some() && gpu.serial.is_some());
+            (gpu.power, gpu.ecc, gpu.pcie_link) = (None, None, None);
+            (gpu.serial, gpu.board_part_number, gpu.vbios_version) = (None, None, None);
+            gpu.module_id = None;
+        }
+    }
+
+    fn leave_out_idle_profiles(inventory: &mut Inventory) {
+        let [divided, idle] = &mut inventory.gpus[..] else {
+            panic!("two GPUs")
+        };
+        assert!(!divided.mig.as_ref().unwrap().profiles.is_empty());
+        let profiles = &mut idle.mig.as_mut().unwrap().profiles;
+        assert!(!profiles.is_empty());
+        profiles.clear();
+    }
+
+    check(Parts::ALL, |_| ());
+    check(
+        Parts {
+            topology: false,
+            ..Parts::ALL
+        },
+        leave_out_topology,
+    );
+    check(
+        Parts {
+            board: false,
+            ..Parts::ALL
+        },
+        leave_out_board,
+    );
+    check(
+        Parts {
+            idle_mig_profiles: false,
+            ..Parts::ALL
+        },
+        leave_out_idle_profiles,
+    );
+    check(Parts::DEVICES, |inventory| {
+        leave_out_topology(inventory);
+        leave_out_board(inventory);
+        leave_out_idle_profiles(inventory);
+    });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use gpu_cdi::{
 };
 use gpu_core::{
     Inventory, PciInventory,
-    nvml::{Library, LibrarySearch},
+    nvml::{Library, LibrarySearch, Parts},
 };
 
 use super::output::{self, Notation};
@@ -290,10 +290,11 @@ impl Generate {
     }
 
     fn library(&self, driver_root: &Path) -> anyhow::Result<Library> {
-        Ok(Library::open(&LibrarySearch {
+        let library = Library::open(&LibrarySearch {
             library: self.nvml_library.clone(),
             driver_root: Some(driver_root.to_owned()),
-        })?)
+        })?;
+        Ok(library.with_parts(Parts::DEVICES))
     }
 
     fn inventory(&self, driver_root: &Path) -> anyhow::Result<Inventory> {

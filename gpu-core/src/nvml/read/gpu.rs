@@ -6,12 +6,24 @@ use nvml_wrapper::{
     error::NvmlError,
 };
 
-use super::super::{guard::Progress, raw};
+use super::super::{Parts, guard::Progress, raw};
 use crate::{
     AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Ecc, FileError, Gpu, GpuUuid, Memory, Pci,
     PciAddress, PciId, PcieLink, PowerLimit, Problem, ProblemKind, RemappedRows, Result, VgpuHost, VirtualizationMode,
     file, sysfs,
 };
+
+/// What [`Parts::board`] stands for.
+#[derive(Default)]
+struct Board {
+    module_id: Option<u32>,
+    ecc: Option<Ecc>,
+    power: Option<PowerLimit>,
+    pcie_link: Option<PcieLink>,
+    serial: Option<String>,
+    part_number: Option<String>,
+    vbios_version: Option<String>,
+}
 
 /// One GPU while it is being read: what is known of it so far, for the words of a problem.
 pub(in crate::nvml) struct Reader<'a> {
@@ -38,12 +50,32 @@ impl<'a> Reader<'a> {
     }
 
     /// The GPU, or why there is none.
-    pub(super) fn gpu<'n>(&mut self, nvml: &'n Nvml, host_root: &Path) -> Result<(Gpu, Device<'n>), Problem> {
+    pub(super) fn gpu<'n>(
+        &mut self,
+        nvml: &'n Nvml,
+        host_root: &Path,
+        parts: Parts,
+    ) -> Result<(Gpu, Device<'n>), Problem> {
         let device = self.needed("nvmlDeviceGetHandleByIndex_v2", || nvml.device_by_index(self.index))?;
         let pci = self.pci(&device)?;
         let uuid = self.uuid(&device)?;
         let memory = self.memory(&device)?;
         let folder = sysfs::device(host_root, pci.address);
+        let board = if parts.board {
+            self.board(&device)?
+        } else {
+            Board::default()
+        };
+        let mig = self.mig(
+            &device,
+            memory.map_or(0, |memory| memory.total_bytes),
+            parts.idle_mig_profiles,
+        )?;
+        let nvlinks = if parts.topology {
+            self.nvlinks(&device)?
+        } else {
+            Vec::new()
+        };
         let gpu = Gpu {
             index: self.index,
             minor: self.needed("nvmlDeviceGetMinorNumber", || device.minor_number())?,
@@ -60,27 +92,38 @@ impl<'a> Reader<'a> {
                 .map(AddressingMode::from_nvml),
             virtualization: self.virtualization(&device)?,
             vgpu_host: self.vgpu_host(&folder),
-            module_id: self.offered("nvmlDeviceGetModuleId", || raw::fabric::module_id(&device))?,
+            module_id: board.module_id,
             pci,
             fabric: self.fabric(&device)?,
-            nvlinks: self.nvlinks(&device)?,
-            mig: self.mig(&device, memory.map_or(0, |memory| memory.total_bytes))?,
+            nvlinks,
+            mig,
             memory,
-            ecc: self.ecc(&device)?,
+            ecc: board.ecc,
             remapped_rows: self.remapped_rows(&device)?,
             page_retirement_pending: self.offered("nvmlDeviceGetRetiredPagesPendingStatus", || {
                 raw::fabric::retirement_pending(&device)
             })?,
             compute_mode: self.compute_mode(&device)?,
             persistence_mode: self.offered("nvmlDeviceGetPersistenceMode", || device.is_in_persistent_mode())?,
-            power: self.power(&device)?,
-            pcie_link: self.pcie_link(&device)?,
-            serial: self.offered("nvmlDeviceGetSerial", || raw::text::serial(&device))?,
-            board_part_number: self
-                .offered("nvmlDeviceGetBoardPartNumber", || raw::text::board_part_number(&device))?,
-            vbios_version: self.offered("nvmlDeviceGetVbiosVersion", || raw::text::vbios_version(&device))?,
+            power: board.power,
+            pcie_link: board.pcie_link,
+            serial: board.serial,
+            board_part_number: board.part_number,
+            vbios_version: board.vbios_version,
         };
         Ok((gpu, device))
+    }
+
+    fn board(&mut self, device: &Device<'_>) -> Result<Board, Problem> {
+        Ok(Board {
+            module_id: self.offered("nvmlDeviceGetModuleId", || raw::fabric::module_id(device))?,
+            ecc: self.ecc(device)?,
+            power: self.power(device)?,
+            pcie_link: self.pcie_link(device)?,
+            serial: self.offered("nvmlDeviceGetSerial", || raw::text::serial(device))?,
+            part_number: self.offered("nvmlDeviceGetBoardPartNumber", || raw::text::board_part_number(device))?,
+            vbios_version: self.offered("nvmlDeviceGetVbiosVersion", || raw::text::vbios_version(device))?,
+        })
     }
 
     fn pci(&mut self, device: &Device<'_>) -> Result<Pci, Problem> {

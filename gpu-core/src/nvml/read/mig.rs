@@ -14,8 +14,14 @@ use crate::{
 pub(in crate::nvml) const MOST_MIG_DEVICES: u32 = 256;
 
 impl Reader<'_> {
-    /// `total_bytes` is the GPU's memory, 0 where it has none of its own.
-    pub(super) fn mig(&mut self, device: &Device<'_>, total_bytes: u64) -> Result<Option<Mig>, Problem> {
+    /// `total_bytes` is the GPU's memory, 0 where it has none of its own. While the mode is off the profiles are read if
+    /// `idle_profiles` says so.
+    pub(super) fn mig(
+        &mut self,
+        device: &Device<'_>,
+        total_bytes: u64,
+        idle_profiles: bool,
+    ) -> Result<Option<Mig>, Problem> {
         const ENABLED: u32 = 1; // NVML_DEVICE_MIG_ENABLE
         let Some(mode) = self.offered("nvmlDeviceGetMigMode", || device.mig_mode())? else {
             return Ok(None);
@@ -23,9 +29,11 @@ impl Reader<'_> {
         let mut mig = Mig {
             enabled: mode.current == ENABLED,
             pending_enabled: mode.pending == ENABLED,
-            profiles: self.profiles(device, total_bytes)?,
             ..Mig::default()
         };
+        if mig.enabled || idle_profiles {
+            mig.profiles = self.profiles(device, total_bytes)?;
+        }
         if mig.enabled {
             mig.gpu_instances = self.gpu_instances(device, &mig.profiles)?;
             self.mig_devices(device, total_bytes, &mut mig)?;
