@@ -30,7 +30,7 @@ pub(crate) use self::{
     event::Event,
     record::{EccErrors, GpuRecord, Process, Record},
 };
-use crate::{Error, NodeFile, Result, library::Trailer, replace::replace, tree};
+use crate::{Error, NodeFile, Result, document, library::Trailer, replace::replace, tree};
 
 #[derive(Debug, Clone)]
 pub(crate) struct State {
@@ -63,7 +63,7 @@ impl State {
     /// What is true now.
     pub(crate) fn read(&self) -> Result<Record> {
         let path = self.record();
-        match fs::read_to_string(&path) {
+        match document::text(&path) {
             Ok(text) => Record::parse(&text, &path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
             Err(error) => Err(Error::read(path)(error)),
