@@ -58,6 +58,7 @@ mod pci;
 mod profile;
 #[cfg(feature = "programs")]
 pub mod programs;
+mod replace;
 mod seed;
 #[cfg(feature = "programs")]
 mod smi;

@@ -8,7 +8,7 @@ use std::{
     sync::Mutex,
 };
 
-use crate::{BUILD_ID, Error, Result, build_id, elf};
+use crate::{BUILD_ID, Error, Result, build_id, elf, replace::replace};
 
 /// What cargo calls this crate's library.
 const FILE: &str = "libgpu_sim.so";
@@ -73,13 +73,10 @@ pub(crate) fn cuda(library: &Path) -> Option<PathBuf> {
 pub(crate) fn write_cuda_copy(source: &Path, copy: &Path, version: i32) -> Result<()> {
     let mut bytes = fs::read(source).map_err(Error::read(source))?;
     bytes.extend_from_slice(format!("\ngpu-sim cuda {version}\n").as_bytes());
-    let new = copy.with_extension("new");
-    let write = || {
-        fs::write(&new, &bytes)?;
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
-        fs::rename(&new, copy)
-    };
-    write().map_err(Error::write(copy))
+    replace(copy, |file| {
+        file.write_all(&bytes)?;
+        file.set_permissions(fs::Permissions::from_mode(0o755))
+    })
 }
 
 /// Refuses a library that was built from other sources than this program.
@@ -130,14 +127,10 @@ impl Trailer {
         read().map_err(Error::read(library))?;
         elf::hide_symbols(&mut bytes, lacks);
 
-        let new = copy.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut target = fs::File::create(&new)?;
-            target.write_all(&bytes)?;
-            target.write_all(&self.bytes())?;
-            fs::rename(&new, copy)
-        };
-        write().map_err(Error::write(copy))
+        replace(copy, |file| {
+            file.write_all(&bytes)?;
+            file.write_all(&self.bytes())
+        })
     }
 
     /// Lets a copy carry another state: one more trailer behind the others, so that a container which got the file sees it

@@ -1,6 +1,6 @@
 mod check;
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -165,7 +165,7 @@ impl NodeFile {
 
     /// Reads the file and checks that it makes sense.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).map_err(Error::read(path))?;
+        let text = document::text(path).map_err(Error::read(path))?;
         Self::parse(&text, path)
     }
 

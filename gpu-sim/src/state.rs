@@ -30,7 +30,7 @@ pub(crate) use self::{
     event::Event,
     record::{EccErrors, GpuRecord, Process, Record},
 };
-use crate::{Error, NodeFile, Result, library::Trailer, tree};
+use crate::{Error, NodeFile, Result, document, library::Trailer, replace::replace, tree};
 
 #[derive(Debug, Clone)]
 pub(crate) struct State {
@@ -63,7 +63,7 @@ impl State {
     /// What is true now.
     pub(crate) fn read(&self) -> Result<Record> {
         let path = self.record();
-        match fs::read_to_string(&path) {
+        match document::text(&path) {
             Ok(text) => Record::parse(&text, &path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
             Err(error) => Err(Error::read(path)(error)),
@@ -145,15 +145,12 @@ impl State {
 
     /// Replaces the record; readers find the old one or the new one.
     fn write(&self, record: &Record) -> Result<()> {
-        let (path, new) = (self.record(), self.folder.join("node.new"));
+        let path = self.record();
         let text = record.to_text(&path)?;
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
+        replace(&path, |file| {
             file.write_all(text.as_bytes())?;
-            file.set_modified(UNIX_EPOCH + Duration::from_secs(record.generation))?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(Error::write(&path))
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(record.generation))
+        })
     }
 
     /// Waits for other writers. The lock goes with the value, also when the process is killed.

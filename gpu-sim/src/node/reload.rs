@@ -1,11 +1,12 @@
 //! Loading another driver.
 
-use std::fs;
+use std::{fs, io::Write as _};
 
 use super::Node;
 use crate::{
     Error, NodeFile, Result, driver,
     library::{Trailer, library},
+    replace::replace,
     tree,
 };
 
@@ -71,10 +72,9 @@ impl Node {
 
     /// Replaces `node.yaml` as a whole.
     fn write_file(&self, text: &str) -> Result<()> {
-        let path = self.folder.join(NodeFile::NAME);
-        let new = path.with_extension("new");
-        fs::write(&new, text).map_err(Error::write(&new))?;
-        fs::rename(&new, &path).map_err(Error::write(path))
+        replace(&self.folder.join(NodeFile::NAME), |file| {
+            file.write_all(text.as_bytes())
+        })
     }
 
     /// Which functions the library of the node's driver lacks.

@@ -176,6 +176,7 @@ fn without_room_a_change_is_refused_by_name_and_nothing_is_lost() {
         "mig destroy 14 --gpu 0",
         "xid --gpu 0 79",
         "ecc --gpu 0 --dbe 1",
+        "driver 580",
     ] {
         let script = format!(
             "trap '' XFSZ; ulimit -f 0; exec {} {change}",
@@ -189,8 +190,16 @@ fn without_room_a_change_is_refused_by_name_and_nothing_is_lost() {
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{change}: {err}");
         assert!(
-            err.starts_with("gpu-sim: cannot write `") && err.contains("state/"),
+            err.starts_with("gpu-sim: cannot write `") && err.contains("os error 27"),
             "{change}: {err}"
+        );
+    }
+    for folder in ["", "state", "lib"] {
+        let left = std::fs::read_dir(node.node.folder().join(folder)).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().path()).collect();
+        assert!(
+            left.iter().all(|path| path.extension() != Some("new".as_ref())),
+            "{left:?}"
         );
     }
     let opened = Node::open(node.node.folder()).unwrap();
