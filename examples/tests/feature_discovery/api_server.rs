@@ -130,7 +130,7 @@ impl ApiServer {
             Some("PATCH") => {
                 let applied = serde_json::from_slice(body).expect("an object");
                 let object = match state.objects.get(path) {
-                    Some(node) if node["kind"] == "Node" => apply(node.clone(), applied, manager(first)),
+                    Some(node) if node["kind"] == "Node" => apply(node.clone(), &applied, manager(first)),
                     _ => applied,
                 };
                 state.objects.insert(path.to_owned(), object);
@@ -154,7 +154,7 @@ pub(super) fn kubeconfig(port: u16) -> String {
 }
 
 /// A server-side apply of labels: those of the manager that are not applied again go, those of others stay.
-fn apply(mut node: Value, applied: Value, manager: &str) -> Value {
+fn apply(mut node: Value, applied: &Value, manager: &str) -> Value {
     let metadata = &mut node["metadata"];
     let mut labels = metadata["labels"].as_object().cloned().unwrap_or_default();
     let mut entries = metadata["managedFields"].as_array().cloned().unwrap_or_default();

@@ -125,9 +125,12 @@ fn claimed(node: &DynamicObject) -> BTreeSet<String> {
         .flat_map(|(_, names)| names.split(','))
         .filter(|name| !name.is_empty());
     // Those of its own domain are noted without it.
-    let key = |name: &str| match name.contains('/') {
-        true => name.to_owned(),
-        false => format!("{PCI_DOMAIN}/{name}"),
+    let key = |name: &str| {
+        if name.contains('/') {
+            name.to_owned()
+        } else {
+            format!("{PCI_DOMAIN}/{name}")
+        }
     };
     names.map(key).collect()
 }
