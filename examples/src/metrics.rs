@@ -25,6 +25,10 @@ pub(crate) struct Metric {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Gauge,
+    #[cfg_attr(
+        not(any(feature = "mps-daemon", test)),
+        expect(dead_code, reason = "the device plugin has none")
+    )]
     Counter,
 }
 

@@ -42,12 +42,9 @@ pub fn labels(
     if let Some(time) = node.timestamp {
         sheet.set(TIMESTAMP, time);
     }
-    // A display adapter in a workstation of the vendor's that is no GPU for computing; the vendor's programs skip it by name.
-    let gpus: Vec<&Gpu> = inventory
-        .gpus
-        .iter()
-        .filter(|gpu| !matches!(gpu.name.as_str(), "DGX Display" | "NVIDIA DGX Display"))
-        .collect();
+    let mut gpus: Vec<&Gpu> = inventory.gpus.iter().filter(|gpu| !gpu.is_display_only()).collect();
+    // In the order of the bus, in whichever the inventory has them.
+    gpus.sort_by_key(|gpu| gpu.pci.address);
     let models = Model::all(&gpus);
     if let Some(model) = models.first() {
         machine(&mut sheet, node);

@@ -7,6 +7,10 @@ use std::{
 
 use crate::Labels;
 
+/// How the names of new files begin until they are whole. They are beside the old ones, since a rename does not leave a file
+/// system, and hidden: Node Feature Discovery reads no such files.
+const TEMPORARY: &str = ".gpu-labels-";
+
 /// A feature file, from which Node Feature Discovery takes labels.
 ///
 /// It is replaced as a whole or not at all, and stays when the program ends, so that nothing takes the labels off the node
@@ -40,13 +44,15 @@ impl FeatureFile {
             _ => {}
         }
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        // Beside the file, since a rename does not leave a file system, and hidden: Node Feature Discovery reads no such files.
+        let folder = folder.unwrap_or(Path::new("."));
+        sweep(folder);
         let mut file = tempfile::Builder::new()
-            .prefix(".gpu-labels-")
+            .prefix(TEMPORARY)
             .permissions(fs::Permissions::from_mode(0o644))
-            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            .tempfile_in(folder)
             // Without the file's own name, which is another one each time: who repeats the message would repeat it as new.
             .map_err(|error| io::Error::from(error.kind()))?;
+        file.as_file().lock()?;
         file.as_file_mut().write_all(text.as_bytes())?;
         file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?; // whatever the umask is
         file.as_file().sync_all()?;
@@ -70,6 +76,21 @@ impl FeatureFile {
     }
 }
 
+/// Removes what processes left that were killed while they wrote. One that still writes has its file locked.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let path = entry.path();
+        if is_file
+            && entry.file_name().as_encoded_bytes().starts_with(TEMPORARY.as_bytes())
+            && fs::File::open(&path).is_ok_and(|file| file.try_lock().is_ok())
+        {
+            // Nobody reads it if it stays.
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +109,37 @@ mod tests {
         file.withdraw().unwrap();
         file.withdraw().unwrap();
         assert!(!file.path().exists());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_what_another_writes_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in [".gpu-labels-dead", ".gpu-labels-busy", ".theirs"] {
+            fs::write(path(name), "nvidia.com/gpu.c").unwrap();
+        }
+        let busy = fs::File::open(path(".gpu-labels-busy")).unwrap();
+        busy.lock().unwrap();
+        FeatureFile::new(path("gfd")).publish(&Labels::default()).unwrap();
+        let names = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, [".gpu-labels-busy", ".theirs", "gfd"]);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_what_it_leads_to_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (other, path) = (folder.path().join("other"), folder.path().join("gfd"));
+        fs::write(&other, "theirs").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        FeatureFile::new(&path)
+            .publish(&Labels::parse_feature_file("nvidia.com/gpu.count=8").unwrap())
+            .unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), "theirs");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
 
     #[test]

@@ -64,6 +64,12 @@ impl fmt::Display for Labels {
     }
 }
 
+impl FromIterator<(LabelKey, LabelValue)> for Labels {
+    fn from_iter<T: IntoIterator<Item = (LabelKey, LabelValue)>>(labels: T) -> Self {
+        Self(labels.into_iter().collect())
+    }
+}
+
 impl Extend<(LabelKey, LabelValue)> for Labels {
     fn extend<T: IntoIterator<Item = (LabelKey, LabelValue)>>(&mut self, labels: T) {
         self.0.extend(labels);

@@ -47,15 +47,24 @@ pub const VGPU_HOST_VERSION: &str = "nvidia.com/vgpu.host-driver-version";
 /// The branch of the host's driver.
 pub const VGPU_HOST_BRANCH: &str = "nvidia.com/vgpu.host-driver-branch";
 
-pub(crate) const DRIVER_FULL: &str = "nvidia.com/cuda.driver-version.full";
+/// The driver's version.
+pub const DRIVER_FULL: &str = "nvidia.com/cuda.driver-version.full";
 /// The parts of the driver's version, each under its key and under the one before v0.15 of the vendor's program.
-pub(crate) const DRIVER_PARTS: [[&str; 2]; 3] = [
+pub const DRIVER_PARTS: [[&str; 2]; 3] = [
     ["nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major"],
     ["nvidia.com/cuda.driver-version.minor", "nvidia.com/cuda.driver.minor"],
     ["nvidia.com/cuda.driver-version.revision", "nvidia.com/cuda.driver.rev"],
 ];
-pub(crate) const RUNTIME_FULL: &str = "nvidia.com/cuda.runtime-version.full";
-pub(crate) const RUNTIME_PARTS: [[&str; 2]; 2] = [
+/// The newest CUDA that the driver runs.
+pub const RUNTIME_FULL: &str = "nvidia.com/cuda.runtime-version.full";
+/// The parts of CUDA's version, likewise.
+pub const RUNTIME_PARTS: [[&str; 2]; 2] = [
     ["nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime.major"],
     ["nvidia.com/cuda.runtime-version.minor", "nvidia.com/cuda.runtime.minor"],
 ];
+
+/// A label of a `NodeFeature` object, the node's name: Node Feature Discovery reads of it whose features they are.
+pub const NFD_NODE_NAME: &str = "nfd.node.kubernetes.io/node-name";
+/// An annotation of the node in which Node Feature Discovery notes its own labels. One of several instances notes them under this
+/// key with its name and a dot in front.
+pub const NFD_LABELS: &str = "nfd.node.kubernetes.io/feature-labels";

@@ -17,6 +17,18 @@ pub struct Node {
     pub timestamp: Option<u64>,
 }
 
+impl Node {
+    /// The same with what `earlier` knew where this reading has nothing. A file that cannot be read now makes no other machine.
+    #[must_use]
+    pub fn or(self, earlier: &Self) -> Self {
+        Self {
+            machine: self.machine.or_else(|| earlier.machine.clone()),
+            pci: self.pci.or_else(|| earlier.pci.clone()),
+            ..self
+        }
+    }
+}
+
 /// One of NVIDIA's functions on the PCI bus: a GPU, its sound, a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PciFunction {

@@ -55,12 +55,16 @@ pub(super) async fn run(arguments: &FeatureDiscovery, settings: Settings) -> any
     withdrawn.context("the labels could not be taken back in time")?
 }
 
-/// Round after round, for ever; it ends with an error that would not get better, at the start.
+/// Round after round, for ever; it ends with an error that would not get better, at the start, and with the one round that
+/// a new configuration may ask for.
 async fn label(labeller: &mut Labeller<'_>, mut changed: mpsc::UnboundedReceiver<()>) -> anyhow::Result<()> {
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let mut back_off = BACK_OFF;
     loop {
         let round = labeller.round().await;
+        if labeller.is_one_shot() {
+            return round;
+        }
         let interval = match labeller.interval() {
             Interval::Every(time) => time,
             Interval::Infinite => Duration::MAX,

@@ -60,26 +60,31 @@ impl Hardware {
     /// Reads all GPUs, away from the threads that must not wait: a driver may hang.
     pub(super) async fn inventory(&mut self) -> gpu_core::Result<Inventory> {
         let (search, host_root, open) = (self.search.clone(), self.host_root.clone(), self.library.clone());
+        let changes = self.changes.clone().filter(|_| self.watcher.is_none());
         let read = spawn_blocking(move || {
             let library = match open {
                 Some(library) => library,
                 None => Arc::new(Library::open(&search)?.with_parts(Parts::DEVICES)),
             };
             let inventory = library.inventory(&host_root)?;
-            Ok((library, inventory))
+            let watcher = changes.and_then(|changes| watch(&library, &inventory, host_root, changes));
+            Ok((library, inventory, watcher))
         });
         let read = read.await.map_err(io::Error::other).map_err(gpu_core::Error::Thread);
         // The next round looks for the library anew: the driver may be another one then.
-        let (library, inventory) = read.flatten().inspect_err(|_| self.close())?;
+        let (library, inventory, watcher) = read.flatten().inspect_err(|_| self.close())?;
         self.was_read = true;
-        self.watch(&library, &inventory);
         self.library = Some(library);
+        if watcher.is_some() {
+            self.watcher = watcher;
+        }
         Ok(inventory)
     }
 
     fn close(&mut self) {
-        self.library = None;
-        self.watcher = None;
+        let closed = (self.watcher.take(), self.library.take());
+        // To shut the library down is a call into the driver, too.
+        spawn_blocking(move || drop(closed));
     }
 
     /// Reads what is around the GPUs.
@@ -89,23 +94,25 @@ impl Hardware {
         read.await
             .unwrap_or_else(|error| (Node::default(), vec![error.to_string()]))
     }
+}
 
-    fn watch(&mut self, library: &Arc<Library>, inventory: &Inventory) {
-        let Some(changes) = self.changes.clone().filter(|_| self.watcher.is_none()) else {
-            return;
-        };
-        let config = WatchConfig {
-            host_root: self.host_root.clone(),
-            interval: WATCH_INTERVAL,
-            ..WatchConfig::default()
-        };
-        let tell = move |event| match event {
-            NodeEvent::Changed { .. } if changes.send(()).is_err() => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        };
-        match Watcher::start(Arc::clone(library), inventory.clone(), config, tell) {
-            Ok(watcher) => self.watcher = Some(watcher),
-            Err(error) => tracing::warn!("changes are seen only every interval: {error}"),
-        }
-    }
+/// Has every change of the node told; to ask for it is a call into the driver, too.
+fn watch(
+    library: &Arc<Library>,
+    inventory: &Inventory,
+    host_root: PathBuf,
+    changes: UnboundedSender<()>,
+) -> Option<Watcher> {
+    let config = WatchConfig {
+        host_root,
+        interval: WATCH_INTERVAL,
+        ..WatchConfig::default()
+    };
+    let tell = move |event| match event {
+        NodeEvent::Changed { .. } if changes.send(()).is_err() => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    Watcher::start(Arc::clone(library), inventory.clone(), config, tell)
+        .inspect_err(|error| tracing::warn!("changes are seen only every interval: {error}"))
+        .ok()
 }

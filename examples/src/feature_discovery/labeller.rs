@@ -5,12 +5,15 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use anyhow::bail;
 use gpu_labels::{
-    Options,
+    LabelValue, Labels, Node, Options,
     cluster::Pci,
     gpu_core::{self, Inventory, Problem, ProblemKind},
     gpu_sharing::config::Interval,
-    labels, pci_labels,
+    labels,
+    names::DEGRADED,
+    pci_labels,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -24,13 +27,20 @@ pub(super) struct Labeller<'a> {
     hardware: Hardware,
     target: Target,
     timestamp: Option<u64>,
+    /// What was read last of all that is around the GPUs.
+    node: Node,
+    /// The last labels that speak of GPUs.
+    labels: Option<Labels>,
     /// The last thing said, so that it is said once.
     state: watch::Sender<String>,
     remarks: Vec<String>,
     pci: Option<Pci>,
-    /// The text of a configuration file that was refused, so that it is refused once.
-    refused: Option<String>,
+    /// The configuration file that was refused, so that it is refused once.
+    refused: Option<ConfigText>,
 }
+
+/// What a configuration file says, where there is one, or why it cannot be read.
+type ConfigText = Result<Option<String>, String>;
 
 /// The driver cannot be asked.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +62,8 @@ impl<'a> Labeller<'a> {
             settings,
             hardware: Hardware::new(search, &arguments.ours.host_root, changes),
             target,
+            node: Node::default(),
+            labels: None,
             state: watch::channel("starting".to_owned()).0,
             remarks: Vec::new(),
             pci: None,
@@ -71,20 +83,50 @@ impl<'a> Labeller<'a> {
         self.settings.config.gfd.sleep_interval
     }
 
+    /// Whether the next round is to be the last.
+    pub(super) fn is_one_shot(&self) -> bool {
+        self.settings.config.gfd.oneshot
+    }
+
     /// Reads the node and publishes its labels. Whatever fails leaves the labels that there are.
     pub(super) async fn round(&mut self) -> anyhow::Result<()> {
-        let config = &self.settings.config;
-        let root = &self.arguments.ours.host_root;
-        let machine_type_file = config.gfd.machine_type_file.as_ref().map(|path| beneath(root, path));
-        let (mut node, mut remarks) = self.hardware.node(machine_type_file).await;
-        node.timestamp = self.timestamp;
+        let remarks = self.read_node().await;
+        // Neither keeps the other from being tried.
+        let pci = self.publish_pci().await;
+        let count = self.publish_gpus(remarks).await?;
+        pci?;
+        if self.is_new(&format!("{count} labels are in {}", self.target.name())) {
+            tracing::info!("{}", *self.state.borrow());
+        }
+        Ok(())
+    }
 
-        let pci = self.target.publish_pci(&pci_labels(&node)).await?;
+    /// Reads what is around the GPUs; what of it cannot be read.
+    async fn read_node(&mut self) -> Vec<String> {
+        let root = &self.arguments.ours.host_root;
+        let machine_type_file = self.settings.config.gfd.machine_type_file.as_ref();
+        let machine_type_file = machine_type_file.map(|path| beneath(root, path));
+        let (node, problems) = self.hardware.node(machine_type_file).await;
+        self.node = node.or(&self.node);
+        self.node.timestamp = self.timestamp;
+        problems
+    }
+
+    async fn publish_pci(&mut self) -> anyhow::Result<()> {
+        if self.node.pci.is_none() {
+            return Ok(()); // no bus was seen, and none is no reason to say that there are no GPUs
+        }
+        let pci = self.target.publish_pci(&pci_labels(&self.node)).await?;
         if pci == Some(Pci::Others) && self.pci != pci {
             tracing::info!("the labels of PCI devices are Node Feature Discovery's on this node");
         }
         self.pci = pci;
+        Ok(())
+    }
 
+    /// How many labels there are.
+    async fn publish_gpus(&mut self, mut remarks: Vec<String>) -> anyhow::Result<usize> {
+        let config = &self.settings.config;
         let inventory = match self.hardware.inventory().await {
             Ok(inventory) => inventory,
             // One round of a program that may not fail says what can be said without a driver.
@@ -98,18 +140,27 @@ impl<'a> Labeller<'a> {
         let options = Options {
             per_model: self.arguments.ours.per_model_labels,
         };
-        let (labels, noted) = labels(&inventory, &node, config, options)?;
+        let (mut labels, noted) = labels(&inventory, &self.node, config, options)?;
         remarks.extend(noted.iter().map(ToString::to_string));
         self.remark(remarks);
-        let written = self.target.publish(&labels).await?;
-        let (count, target) = (labels.len(), self.target.name());
-        if self.is_new(&format!("{count} labels are in {target}")) {
-            tracing::info!("{}", *self.state.borrow());
+        if !inventory.gpus.is_empty() {
+            self.labels = Some(labels.clone());
+        } else if labels.get(DEGRADED).is_some() {
+            labels = self.of_lost_gpus()?;
         }
-        if written {
-            tracing::debug!("labels written to {target}");
+        if self.target.publish(&labels).await? {
+            tracing::debug!("labels written to {}", self.target.name());
         }
-        Ok(())
+        Ok(labels.len())
+    }
+
+    /// The labels of a node none of whose GPUs can be read: those of the GPUs that it had.
+    fn of_lost_gpus(&self) -> anyhow::Result<Labels> {
+        let Some(mut labels) = self.labels.clone() else {
+            bail!("none of the GPUs of this node can be read, and its labels stay as they are");
+        };
+        labels.insert(DEGRADED.parse()?, LabelValue::from(true));
+        Ok(labels)
     }
 
     /// Says why a round failed, where that is new.
@@ -153,16 +204,24 @@ impl<'a> Labeller<'a> {
     }
 
     /// Whether the configuration file says something else than what is in force, and than what was refused.
-    pub(super) fn config_changed(&self) -> bool {
-        let Ok(text) = self.arguments.config_text() else {
-            return false; // a ConfigMap that is being replaced
-        };
-        text != self.settings.text && text != self.refused
+    pub(super) fn config_changed(&mut self) -> bool {
+        let text = self.config_text();
+        if text.as_ref().is_ok_and(|text| *text == self.settings.text) {
+            if self.refused.take().is_some() {
+                tracing::info!("the configuration file says again what is in force");
+            }
+            return false;
+        }
+        self.refused.as_ref() != Some(&text)
+    }
+
+    fn config_text(&self) -> ConfigText {
+        self.arguments.config_text().map_err(|error| program::chain(&error))
     }
 
     /// Takes over new settings, or keeps those in force where the new ones cannot be used.
     pub(super) async fn reload(&mut self) {
-        let text = self.arguments.config_text().ok().flatten();
+        let text = self.config_text();
         let renewed = async {
             let settings = self.arguments.settings()?;
             let target = Target::new(self.arguments, &settings.config).await?;
@@ -175,13 +234,14 @@ impl<'a> Labeller<'a> {
                 self.hardware.search(self.arguments.library_search(&settings.config));
                 self.settings = settings;
                 self.target = target;
+                self.node = Node::default(); // the machine's type may be another file's
                 self.refused = None;
                 self.say_settings();
             }
             Err(error) => {
                 let error = program::chain(&error);
                 tracing::warn!("the configuration in force stays: {error}");
-                self.refused = text;
+                self.refused = Some(text);
             }
         }
     }

@@ -67,7 +67,7 @@ impl Target {
                 .with_context(|| format!("cannot write `{}`", file.path().display())),
             Self::NodeFeature { feature, owner } => {
                 find_owner(feature, owner).await?;
-                let published = feature.publish(labels).await.map_err(words);
+                let published = feature.publish(labels).await.map_err(without_discovery);
                 published.with_context(|| format!("cannot publish the NodeFeature object `{}`", feature.name()))
             }
             Self::Node { labels: node, .. } => {
@@ -127,7 +127,7 @@ async fn find_owner(feature: &mut NodeFeature, owner: &mut Option<Owner>) -> any
     match feature.set_owner(wanted).await {
         Ok(()) => {}
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
-            tracing::warn!("the NodeFeature object has no owner: {}", status.message);
+            tracing::warn!("the NodeFeature object has no owner: {}", line(&status.message));
         }
         Err(error) => return Err(words(error)).context("cannot find the owner of the NodeFeature object"),
     }
@@ -138,9 +138,35 @@ async fn find_owner(feature: &mut NodeFeature, owner: &mut Option<Owner>) -> any
 /// What the API server answered, without how the client keeps it.
 fn words(error: kube::Error) -> anyhow::Error {
     match error {
-        kube::Error::Api(status) => anyhow!("{} ({})", status.message, status.code),
+        kube::Error::Api(status) => anyhow!("{} ({})", line(&status.message), status.code),
         error => error.into(),
     }
+}
+
+/// The same, and what to do where there is no such kind of object.
+fn without_discovery(error: kube::Error) -> anyhow::Error {
+    let unknown =
+        matches!(&error, kube::Error::Api(status) if status.code == 404 && !status.message.starts_with("namespaces "));
+    let error = words(error);
+    if unknown {
+        anyhow!(
+            "{error}; without Node Feature Discovery there are no such objects, and --node-labels labels the node itself"
+        )
+    } else {
+        error
+    }
+}
+
+/// A message as one line that is not too long: what answers may be a proxy, with a page.
+fn line(message: &str) -> String {
+    const LONGEST: usize = 400;
+    let words: Vec<_> = message.split_whitespace().collect();
+    let mut line = words.join(" ");
+    if let Some((end, _)) = line.char_indices().nth(LONGEST) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
 }
 
 async fn client(program: &FeatureDiscovery) -> anyhow::Result<Client> {

@@ -1,11 +1,11 @@
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Read as _},
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 use comfy_table::{Table, presets::NOTHING};
 use gpu_core::{
@@ -25,6 +25,9 @@ use crate::{
     names::{CONFIG_FILE, feature_discovery::MIG_STRATEGY},
     program::remark,
 };
+
+/// More than any inventory has.
+const LONGEST: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct Labels {
@@ -123,12 +126,15 @@ impl Labels {
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    Ok(fs::read_to_string(path)?)
+    let input: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path)?)
+    };
+    let mut text = String::new();
+    input.take(LONGEST + 1).read_to_string(&mut text)?;
+    ensure!(text.len() as u64 <= LONGEST, "it is longer than 16 MiB");
+    Ok(text)
 }
 
 fn warn(text: impl std::fmt::Display) {

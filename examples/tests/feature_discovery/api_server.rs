@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 pub(super) enum Answer {
     /// With an error of this code.
     Status(u16),
-    /// With this as JSON.
-    Text(&'static str),
+    /// With this code and text, as who is no API server.
+    Page(u16, &'static str),
     /// Not at all: the connection is closed.
     Nothing,
     /// Not at all, and the connection stays.
@@ -73,6 +73,11 @@ impl ApiServer {
         self.lock().asked.iter().filter(|line| line.contains(words)).count()
     }
 
+    /// Replaces an object, as somebody else would.
+    pub(super) fn put(&self, path: &str, object: Value) {
+        self.lock().objects.insert(path.to_owned(), object);
+    }
+
     pub(super) fn object(&self, path: &str) -> Option<Value> {
         self.lock().objects.get(path).cloned()
     }
@@ -103,7 +108,7 @@ impl ApiServer {
                 thread::sleep(Duration::from_mins(2));
                 return Ok(());
             }
-            Answer::Text(text) => (200, text.to_owned()),
+            Answer::Page(code, text) => (code, text.to_owned()),
             Answer::Status(200) => (200, self.object(path(&first)).unwrap_or_default().to_string()),
             Answer::Status(code) => (code, status(code)),
         };
@@ -123,7 +128,11 @@ impl ApiServer {
         let path = path(first);
         match first.split(' ').next() {
             Some("PATCH") => {
-                let object = serde_json::from_slice(body).expect("an object");
+                let applied = serde_json::from_slice(body).expect("an object");
+                let object = match state.objects.get(path) {
+                    Some(node) if node["kind"] == "Node" => apply(node.clone(), &applied, manager(first)),
+                    _ => applied,
+                };
                 state.objects.insert(path.to_owned(), object);
                 Answer::Status(200)
             }
@@ -142,6 +151,36 @@ pub(super) fn kubeconfig(port: u16) -> String {
         "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
     })
     .to_string()
+}
+
+/// A server-side apply of labels: those of the manager that are not applied again go, those of others stay.
+fn apply(mut node: Value, applied: &Value, manager: &str) -> Value {
+    let metadata = &mut node["metadata"];
+    let mut labels = metadata["labels"].as_object().cloned().unwrap_or_default();
+    let mut entries = metadata["managedFields"].as_array().cloned().unwrap_or_default();
+    let ours = entries.iter().position(|entry| entry["manager"] == manager);
+    if let Some(ours) = ours.map(|index| entries.remove(index)) {
+        let fields = ours["fieldsV1"]["f:metadata"]["f:labels"].as_object().cloned();
+        labels.retain(|key, _| {
+            fields
+                .as_ref()
+                .is_none_or(|fields| !fields.contains_key(&format!("f:{key}")))
+        });
+    }
+    let applied = applied["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    let fields: Value = applied.keys().map(|key| (format!("f:{key}"), json!({}))).collect();
+    entries.push(json!({
+        "manager": manager, "operation": "Apply", "fieldsV1": { "f:metadata": { "f:labels": fields } },
+    }));
+    labels.extend(applied);
+    (metadata["labels"], metadata["managedFields"]) = (labels.into(), entries.into());
+    node
+}
+
+/// Of a request's first line.
+fn manager(first: &str) -> &str {
+    let after = first.split_once("fieldManager=").map_or("", |(_, after)| after);
+    after.split(['&', ' ']).next().unwrap_or_default()
 }
 
 /// Of a request's first line, without what comes after a question mark.

@@ -117,6 +117,61 @@ fn a_gpu_that_stays_lost_is_told_of_once() {
 }
 
 #[test]
+fn gpus_that_are_all_lost_keep_their_labels() {
+    let setup = Setup::new();
+    let product = || setup.label("gpu.product");
+    let daemon = setup.start(&["--sleep-interval=1s"]);
+    setup.wait_for("gpu.count", "2");
+    setup.node.lose(0).expect("a GPU can be lost");
+    setup.wait_for("gpu.count", "1");
+    setup.node.lose(1).expect("a GPU can be lost");
+    daemon.wait_to_say("GPU 1");
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(product().as_deref(), Some("NVIDIA-H100-80GB-HBM3"));
+    assert_eq!(setup.label("gpu.degraded").as_deref(), Some("true"));
+    daemon.end();
+
+    // And so where another process made them.
+    let daemon = setup.start(&["--sleep-interval=1s"]);
+    daemon.wait_to_say("none of the GPUs of this node can be read");
+    assert_eq!(product().as_deref(), Some("NVIDIA-H100-80GB-HBM3"));
+    for gpu in [0, 1] {
+        setup.node.restore(gpu).expect("a GPU can come back");
+    }
+    setup.wait_for("gpu.count", "2");
+    assert_eq!(setup.label("gpu.degraded"), None);
+    assert_eq!(daemon.said("none of the GPUs of this node can be read"), 1);
+    daemon.end();
+}
+
+#[test]
+fn a_configuration_that_asks_for_one_round_ends_the_program() {
+    let setup = Setup::new();
+    let config = setup.path("config.yaml");
+    fs::write(&config, "version: v1").expect("the file can be written");
+    let argument = format!("--config-file={}", config.display());
+    let mut daemon = setup.start(&["--sleep-interval=1h", &argument]);
+    setup.wait_for("gpu.count", "2");
+    fs::remove_file(setup.output()).expect("the file can be removed");
+    fs::write(&config, "flags: { gfd: { oneshot: true } }").expect("the file can be written");
+    assert!(daemon.wait_for_end().success());
+    assert_eq!(setup.label("gpu.count").as_deref(), Some("2"));
+}
+
+#[test]
+fn a_driver_that_hangs_costs_no_label_and_keeps_nobody_from_ending_the_program() {
+    let setup = Setup::new();
+    let daemon = setup.start(&["--sleep-interval=1s"]);
+    setup.wait_for("gpu.count", "2");
+    for gpu in [0, 1] {
+        setup.node.hang(gpu, Duration::from_mins(5)).expect("a GPU can hang");
+    }
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(setup.label("gpu.count").as_deref(), Some("2"));
+    daemon.end();
+}
+
+#[test]
 fn labels_are_taken_back_only_where_that_is_asked_for() {
     let setup = Setup::new();
     let daemon = setup.start(&["--remove-on-exit"]);
@@ -154,6 +209,18 @@ fn a_changed_configuration_is_taken_over_and_a_broken_one_is_not() {
         daemon.said("the configuration in force stays: ") == 2
     });
     assert_eq!(setup.label("gpu.replicas").as_deref(), Some("3"));
+
+    // Back and broken again, and then gone.
+    write(shared(3).as_bytes());
+    daemon.wait_to_say("the configuration file says again what is in force");
+    write(b"sharing: { timeSlice: {} }");
+    wait_until("it is refused as news", || {
+        daemon.said("the configuration in force stays: ") == 3
+    });
+    fs::remove_file(&config).expect("the file can be removed");
+    daemon.wait_to_say("the configuration in force stays: cannot read the configuration file `");
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(daemon.said("the configuration in force stays: "), 4);
     write(shared(4).as_bytes());
     setup.wait_for("gpu.replicas", "4");
     daemon.end();
@@ -211,6 +278,18 @@ fn a_machine_that_cannot_be_told_is_unknown_and_told_of_once() {
         daemon.log()
     );
     daemon.end();
+
+    // One that was told stays.
+    let file = setup.node.root().join("machine");
+    fs::write(&file, "Some Server").expect("the file can be written");
+    let daemon = setup.start(&["--sleep-interval=1s", "--machine-type-file=/machine"]);
+    setup.wait_for("gpu.machine", "Some-Server");
+    fs::remove_file(&file).expect("the file can be removed");
+    daemon.wait_to_say("cannot read the machine's type of `");
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(setup.label("gpu.machine").as_deref(), Some("Some-Server"));
+    daemon.end();
+
     let long = "Very Long Product Name ".repeat(20);
     fs::write(setup.node.root().join("machine"), long).expect("the file can be written");
     assert!(

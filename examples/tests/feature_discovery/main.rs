@@ -148,12 +148,23 @@ impl Daemon {
     #[track_caller]
     fn terminate(&mut self) -> ExitStatus {
         self.signal("-TERM");
+        self.ends_within(Duration::from_secs(2))
+    }
+
+    /// How it ended, by itself.
+    #[track_caller]
+    fn wait_for_end(&mut self) -> ExitStatus {
+        self.ends_within(LIMIT)
+    }
+
+    #[track_caller]
+    fn ends_within(&mut self, limit: Duration) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("it can be waited for") {
                 return status;
             }
-            assert!(start.elapsed() < Duration::from_secs(2), "it does not end");
+            assert!(start.elapsed() < limit, "it does not end");
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -117,6 +117,11 @@ fn labels_come_in_every_form_and_what_cannot_be_read_is_named() {
             "cannot read an inventory of `/nowhere`: No such file",
         ),
         (&config, &config, "cannot read an inventory of `"),
+        (
+            Path::new("/dev/zero"),
+            &config,
+            "cannot read an inventory of `/dev/zero`: it is longer than 16 MiB",
+        ),
         (&inventory, &inventory, "`gpus` in line 1 is not a known key"),
     ] {
         let output = labels(inventory, config, "json");

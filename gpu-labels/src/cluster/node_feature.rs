@@ -5,6 +5,7 @@ use super::{
     Api, Client, DynamicObject, FIELD_MANAGER, Labels, Patch, PatchParams, PostParams, Result, apply, map, refused,
     resource,
 };
+use crate::names::NFD_NODE_NAME;
 
 /// A `NodeFeature` object (`nfd.k8s-sigs.io/v1alpha1`), from which Node Feature Discovery labels the node.
 #[derive(Debug, Clone)]
@@ -122,7 +123,7 @@ impl NodeFeature {
     fn object(&self, labels: &Labels) -> DynamicObject {
         let mut object = DynamicObject::new(&self.name(), &Self::resource());
         object.metadata.namespace = Some(self.namespace.clone());
-        let label = ("nfd.node.kubernetes.io/node-name".to_owned(), self.node.clone());
+        let label = (NFD_NODE_NAME.to_owned(), self.node.clone());
         object.metadata.labels = Some([label].into());
         object.metadata.owner_references = serde_json::from_value(json!(self.owners)).ok();
         let features = json!({ "flags": {}, "attributes": {}, "instances": {} });

@@ -1,5 +1,7 @@
-use super::{Api, Client, DynamicObject, FIELD_MANAGER, Labels, Result, apply, map, owned, refused, resource};
-use crate::names::PCI_DOMAIN;
+use std::collections::BTreeSet;
+
+use super::{Api, Client, DynamicObject, FIELD_MANAGER, Labels, Result, apply, contested, map, owned, resource};
+use crate::names::{NFD_LABELS, PCI_DOMAIN};
 
 /// The node's own labels, for a cluster without Node Feature Discovery.
 ///
@@ -23,8 +25,6 @@ pub enum Pci {
 
 /// The name under which labels of PCI devices are noted: a manager's apply takes back what it leaves out.
 const PCI_MANAGER: &str = "gpu-feature-discovery-pci";
-/// The annotation with which Node Feature Discovery notes its own labels.
-const NFD_ANNOTATION: &str = "nfd.node.kubernetes.io/feature-labels";
 
 impl NodeLabels {
     /// The labels of this node. It needs the verbs `get` and `patch` on it.
@@ -45,40 +45,48 @@ impl NodeLabels {
         self.write(&node, FIELD_MANAGER, true, labels).await
     }
 
-    /// Makes the node have the labels of PCI devices, unless Node Feature Discovery does it.
+    /// Makes the node have the labels of PCI devices, unless Node Feature Discovery does it. Then what was published before it
+    /// came stays while it is true, and nothing is added.
     ///
     /// # Errors
     /// What the API server or the way to it answers.
     pub async fn publish_pci(&self, labels: &Labels) -> Result<Pci> {
         let node = self.api.get(&self.node).await?;
-        let annotations = node.metadata.annotations.as_ref();
-        let theirs = annotations.and_then(|annotations| annotations.get(NFD_ANNOTATION));
-        if theirs.is_some_and(|theirs| !theirs.is_empty()) || others(&node) {
-            // Also with what was ours before it came: what it has set since stays, because it is set twice.
-            if !owned::labels(&node, PCI_MANAGER).is_empty() {
-                self.write(&node, PCI_MANAGER, false, &Labels::default()).await?;
-            }
+        if others(&node) {
+            self.keep(&node, |key| labels.get(key).is_some()).await?;
             return Ok(Pci::Others);
         }
         match self.write(&node, PCI_MANAGER, false, labels).await {
             Ok(true) => Ok(Pci::Written),
             Ok(false) => Ok(Pci::Unchanged),
-            // Somebody has set one to another value.
-            Err(error) if refused(&error, 409) => Ok(Pci::Others),
+            Err(error) if contested(&error) => Ok(Pci::Others),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes all that was published off the node.
+    /// Takes all that was published off the node, but for what Node Feature Discovery has come to call its own.
     ///
     /// # Errors
     /// What the API server or the way to it answers.
     pub async fn withdraw(&self) -> Result<()> {
         let node = self.api.get(&self.node).await?;
-        for manager in [FIELD_MANAGER, PCI_MANAGER] {
-            self.write(&node, manager, true, &Labels::default()).await?;
-        }
-        Ok(())
+        self.write(&node, FIELD_MANAGER, true, &Labels::default()).await?;
+        let theirs = claimed(&node);
+        self.keep(&node, |key| theirs.contains(key)).await
+    }
+
+    /// Takes back the published labels of PCI devices, but for those that `stay`.
+    ///
+    /// Node Feature Discovery writes only what differs. So a label that it found on the node is its own as well, while the
+    /// server knows of us alone, and would remove it with our claim; it would be missing until its next round, an hour later.
+    async fn keep(&self, node: &DynamicObject, stay: impl Fn(&str) -> bool) -> Result<()> {
+        let present = node.metadata.labels.as_ref();
+        let published = owned::labels(node, PCI_MANAGER).into_iter().filter(|key| stay(key));
+        let kept = published.filter_map(|key| {
+            let value = present?.get(&key)?.parse().ok()?;
+            Some((key.parse().ok()?, value))
+        });
+        self.write(node, PCI_MANAGER, false, &kept.collect()).await.map(drop)
     }
 
     async fn write(&self, node: &DynamicObject, manager: &str, force: bool, labels: &Labels) -> Result<bool> {
@@ -101,12 +109,30 @@ fn differs(node: &DynamicObject, manager: &str, labels: &Labels) -> bool {
     missing || owned::labels(node, manager).iter().any(|key| labels.get(key).is_none())
 }
 
-/// Whether anybody but us has set labels of Node Feature Discovery's domain.
+/// Whether Node Feature Discovery labels this node: it says so, or there are labels of its domain that are not ours.
 fn others(node: &DynamicObject) -> bool {
     let ours = owned::labels(node, PCI_MANAGER);
     let keys = node.metadata.labels.iter().flatten().map(|(key, _)| key);
     let mut theirs = keys.filter(|key| key.split_once('/').is_some_and(|(domain, _)| domain == PCI_DOMAIN));
-    theirs.any(|key| !ours.contains(key))
+    !claimed(node).is_empty() || theirs.any(|key| !ours.contains(key))
+}
+
+/// The keys of the labels that Node Feature Discovery has noted as its own.
+fn claimed(node: &DynamicObject) -> BTreeSet<String> {
+    let annotations = node.metadata.annotations.iter().flatten();
+    let notes = annotations.filter(|(key, _)| key.ends_with(NFD_LABELS));
+    let names = notes
+        .flat_map(|(_, names)| names.split(','))
+        .filter(|name| !name.is_empty());
+    // Those of its own domain are noted without it.
+    let key = |name: &str| {
+        if name.contains('/') {
+            name.to_owned()
+        } else {
+            format!("{PCI_DOMAIN}/{name}")
+        }
+    };
+    names.map(key).collect()
 }
 
 #[cfg(test)]
@@ -160,5 +186,26 @@ mod tests {
         check(json!({ "kubernetes.io/hostname": "n" }), json!({}), false);
         check(json!({ key: "true" }), json!({ format!("f:{key}"): {} }), false);
         check(json!({ key: "true" }), json!({}), true);
+    }
+
+    #[test]
+    fn node_feature_discovery_notes_its_labels_with_and_without_its_domain() {
+        let check = |annotation: &str, names: &str, expected: &[&str]| {
+            let mut node = node(&json!({}), PCI_MANAGER, &json!({}));
+            node.metadata.annotations = Some([(annotation.to_owned(), names.to_owned())].into());
+            let claimed = claimed(&node);
+            assert_eq!(claimed.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+            assert_eq!(others(&node), !expected.is_empty());
+        };
+        let pci = "feature.node.kubernetes.io/pci-10de.present";
+        let both = [pci, "nvidia.com/gpu.count"];
+        check(NFD_LABELS, "pci-10de.present,nvidia.com/gpu.count", &both);
+        check(
+            "second.nfd.node.kubernetes.io/feature-labels",
+            "pci-10de.present",
+            &[pci],
+        );
+        check(NFD_LABELS, "", &[]);
+        check("nfd.node.kubernetes.io/worker.version", "v0.17", &[]);
     }
 }

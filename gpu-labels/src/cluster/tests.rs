@@ -159,6 +159,21 @@ async fn the_pods_daemon_set_owns_the_object() {
     );
 }
 
+#[tokio::test]
+async fn the_node_owns_the_object_where_that_is_asked_for() {
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "uid": "u3" } });
+    let (client, asked) = server(vec![(200, node), refusal(404), (201, feature(&json!({})))]);
+    let mut object = NodeFeature::new(client, "gpu", "n1");
+    object.set_owner(&Owner::Node).await.unwrap();
+    object.publish(&labels()).await.unwrap();
+    assert_eq!(lines(&asked)[0], "GET /api/v1/nodes/n1");
+    let owners = asked.lock().unwrap()[2].1["metadata"]["ownerReferences"].clone();
+    assert_eq!(
+        owners,
+        json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u3" }])
+    );
+}
+
 fn node(labels: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "labels": labels } })
 }
@@ -179,31 +194,81 @@ async fn a_node_gets_only_what_it_lacks() {
     assert_eq!(lines(&asked).len(), 1);
 }
 
+const PCI: &str = "feature.node.kubernetes.io/pci-10de.present";
+const PCI_CLASS: &str = "feature.node.kubernetes.io/pci-0302_10de.present";
+
+/// The labels of PCI devices of a node with these.
+fn pci(keys: &[&str]) -> Labels {
+    let lines: Vec<_> = keys.iter().map(|key| format!("{key}=true")).collect();
+    Labels::parse_feature_file(&lines.join("\n")).unwrap()
+}
+
+/// A node on which these labels of PCI devices are ours.
+fn labelled(keys: &[&str]) -> Value {
+    let values: serde_json::Map<_, _> = keys.iter().map(|key| ((*key).to_owned(), json!("true"))).collect();
+    let fields: serde_json::Map<_, _> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
+    let mut node = node(&Value::Object(values));
+    node["metadata"]["managedFields"] = json!([{
+        "manager": "gpu-feature-discovery-pci", "operation": "Apply", "fieldsV1": { "f:metadata": { "f:labels": fields } },
+    }]);
+    node
+}
+
+/// The same after Node Feature Discovery has noted labels as its own.
+fn discovered(mut node: Value, names: &str) -> Value {
+    node["metadata"]["annotations"] = json!({ "nfd.node.kubernetes.io/feature-labels": names });
+    node
+}
+
 #[tokio::test]
 async fn pci_labels_are_left_to_node_feature_discovery_where_it_runs() {
-    let pci = Labels::parse_feature_file("feature.node.kubernetes.io/pci-10de.present=true").unwrap();
-    let mut with_nfd = node(&json!({}));
-    with_nfd["metadata"]["annotations"] = json!({ "nfd.node.kubernetes.io/feature-labels": "cpu-model.family" });
-    let (client, _) = server(vec![(200, with_nfd)]);
-    assert_eq!(
-        NodeLabels::new(client, "n1").publish_pci(&pci).await.unwrap(),
-        Pci::Others
-    );
+    let found = discovered(node(&json!({})), "cpu-model.family");
+    let (client, asked) = server(vec![(200, found)]);
+    let node_labels = NodeLabels::new(client, "n1");
+    assert_eq!(node_labels.publish_pci(&pci(&[PCI])).await.unwrap(), Pci::Others);
+    assert_eq!(lines(&asked).len(), 1);
 
     let (client, asked) = server(vec![(200, node(&json!({}))), (200, node(&json!({})))]);
-    assert_eq!(
-        NodeLabels::new(client, "n1").publish_pci(&pci).await.unwrap(),
-        Pci::Written
-    );
+    let node_labels = NodeLabels::new(client, "n1");
+    assert_eq!(node_labels.publish_pci(&pci(&[PCI])).await.unwrap(), Pci::Written);
     let patch = lines(&asked)[1].clone();
     assert!(
         patch.ends_with("fieldManager=gpu-feature-discovery-pci") && !patch.contains("force"),
         "{patch}"
     );
+}
 
-    let (client, _) = server(vec![(200, node(&json!({}))), refusal(409)]);
+#[tokio::test]
+async fn a_pci_label_that_another_has_set_otherwise_is_theirs() {
+    let (code, mut refused) = refusal(409);
+    let (client, _) = server(vec![(200, node(&json!({}))), (code, refused.clone())]);
+    assert!(NodeLabels::new(client, "n1").publish_pci(&pci(&[PCI])).await.is_err());
+
+    refused["details"] = json!({ "causes": [{ "reason": "FieldManagerConflict", "field": ".metadata.labels" }] });
+    let (client, _) = server(vec![(200, node(&json!({}))), (code, refused)]);
+    let node_labels = NodeLabels::new(client, "n1");
+    assert_eq!(node_labels.publish_pci(&pci(&[PCI])).await.unwrap(), Pci::Others);
+}
+
+#[tokio::test]
+async fn node_feature_discovery_that_comes_later_finds_the_labels_and_keeps_them() {
+    // It writes only what differs: to take ours back would take the label off the node.
+    let node = discovered(labelled(&[PCI, PCI_CLASS]), "pci-10de.present");
+    let (client, asked) = server(vec![(200, node.clone())]);
+    let all = pci(&[PCI, PCI_CLASS]);
     assert_eq!(
-        NodeLabels::new(client, "n1").publish_pci(&pci).await.unwrap(),
+        NodeLabels::new(client, "n1").publish_pci(&all).await.unwrap(),
         Pci::Others
     );
+    assert_eq!(lines(&asked).len(), 1);
+
+    // What is no longer true goes, and nothing else is touched.
+    let (client, asked) = server(vec![(200, node.clone()), (200, node.clone())]);
+    NodeLabels::new(client, "n1").publish_pci(&pci(&[PCI])).await.unwrap();
+    assert_eq!(asked.lock().unwrap()[1].1["metadata"]["labels"], json!({ PCI: "true" }));
+
+    // At the end it keeps what it calls its own.
+    let (client, asked) = server(vec![(200, node.clone()), (200, node)]);
+    NodeLabels::new(client, "n1").withdraw().await.unwrap();
+    assert_eq!(asked.lock().unwrap()[1].1["metadata"]["labels"], json!({ PCI: "true" }));
 }

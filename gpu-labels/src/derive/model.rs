@@ -10,7 +10,7 @@ use crate::LabelValue;
 #[derive(Debug)]
 pub(super) struct Model<'a> {
     pub(super) name: &'a str,
-    /// By index.
+    /// By PCI address.
     gpus: Vec<&'a Gpu>,
 }
 

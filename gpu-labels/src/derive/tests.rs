@@ -420,7 +420,34 @@ fn any_gpu() -> impl Strategy<Value = Gpu> {
         })
 }
 
+/// GPUs of two models, on the bus one after the other.
+fn any_gpus() -> impl Strategy<Value = Vec<Gpu>> {
+    let model = prop::sample::select(vec!["A", "B"]);
+    prop::collection::vec((any_gpu(), model), 0..6).prop_map(|gpus| {
+        let place = |(bus, (mut gpu, model)): (u32, (Gpu, &str))| {
+            gpu.pci.address = format!("0000:{bus:02x}:00.0").parse().unwrap();
+            model.clone_into(&mut gpu.name);
+            gpu
+        };
+        (0x10..).zip(gpus).map(place).collect()
+    })
+}
+
 proptest! {
+    #[test]
+    fn the_order_of_an_inventory_is_of_no_consequence(
+        (gpus, shuffled) in any_gpus().prop_flat_map(|gpus| (Just(gpus.clone()), Just(gpus).prop_shuffle())),
+        strategy in prop::sample::select(vec!["none", "single", "mixed"]),
+        per_model: bool,
+    ) {
+        let config = config(&format!("flags: {{ migStrategy: {strategy} }}"));
+        let of = |gpus: Vec<Gpu>| {
+            let inventory = Inventory { gpus, ..inventory(&[]) };
+            labels(&inventory, &Node::default(), &config, Options { per_model }).unwrap()
+        };
+        prop_assert_eq!(of(gpus), of(shuffled));
+    }
+
     /// The types hold it; this looks at the texts, as a server would.
     #[test]
     fn any_inventory_has_only_valid_labels(

@@ -27,13 +27,13 @@ impl Node {
                 None
             }
         });
-        let pci = match PciInventory::read(host_root) {
+        let pci = match bus(host_root) {
             Ok(bus) => {
                 problems.extend(bus.problems);
                 Some(bus.devices.iter().map(|device| function(host_root, device)).collect())
             }
-            Err(error) => {
-                problems.push(format!("{error}: {}", error.source));
+            Err(problem) => {
+                problems.push(problem);
                 None
             }
         };
@@ -47,13 +47,26 @@ impl Node {
 }
 
 fn machine(path: &Path) -> io::Result<String> {
+    let bytes = start(path, LONGEST_MACHINE)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// A machine without a PCI bus has others. One on which there are none is not seen: its `/sys` is missing here.
+fn bus(host_root: &Path) -> Result<PciInventory, String> {
+    let buses = host_root.join("sys/bus");
+    fs::metadata(&buses).map_err(|error| format!("cannot look for PCI devices in `{}`: {error}", buses.display()))?;
+    PciInventory::read(host_root).map_err(|error| format!("{error}: {}", error.source))
+}
+
+/// The first bytes of a file.
+fn start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     // A pipe would be waited for.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no file"));
     }
     let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST_MACHINE).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn function(host_root: &Path, device: &PciDevice) -> PciFunction {
@@ -68,7 +81,7 @@ fn function(host_root: &Path, device: &PciDevice) -> PciFunction {
 
 /// Tells no mark from one that is out of sight, which [`PciDevice`] does not.
 fn vgpu(path: &Path) -> Vgpu {
-    match fs::read(path) {
+    match start(path, VgpuHost::CONFIG_SIZE as u64) {
         Ok(config) if config.len() < VgpuHost::CONFIG_SIZE => Vgpu::Unknown {
             reason: format!("`{}` shows {} bytes to this process", path.display(), config.len()),
         },
@@ -137,22 +150,41 @@ mod tests {
         assert_eq!(functions[1].vgpu, Vgpu::No);
 
         let (node, problems) = Node::read(&root.join("nowhere"), Some(&root.join("other")));
-        assert_eq!(
-            node,
-            Node {
-                pci: Some(Vec::new()),
-                ..Node::default()
-            }
-        );
+        assert_eq!(node, Node::default());
         assert!(problems[0].contains("other`: "), "{problems:?}");
+        assert!(problems[1].contains("nowhere/sys/bus`: "), "{problems:?}");
+    }
+
+    #[test]
+    fn a_machine_without_a_pci_bus_has_no_functions() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("sys/bus/usb")).unwrap();
+        let (node, problems) = Node::read(root.path(), None);
+        assert_eq!((node.pci, problems), (Some(Vec::new()), Vec::new()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_any_more_is_as_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        add(root, "0000:4b:00.0", "0x030200", "0x10de", &[0; 256]);
+        fs::write(root.join("name"), "Some Server").unwrap();
+        let read = || Node::read(root, Some(&root.join("name"))).0;
+        let first = read();
+        fs::rename(root.join("sys"), root.join("away")).unwrap();
+        fs::remove_file(root.join("name")).unwrap();
+        assert_eq!(read(), Node::default());
+        assert_eq!(read().or(&first), first);
+        fs::write(root.join("name"), "Another").unwrap();
+        assert_eq!(read().or(&first).machine.as_deref(), Some("Another"));
     }
 
     #[test]
     fn a_machine_file_that_is_none_is_named_and_not_waited_for() {
         #[track_caller]
         fn check(path: &str, expected: &str) {
-            let (node, problems) = Node::read(Path::new("/nowhere"), Some(Path::new(path)));
-            assert_eq!((node.machine, problems.len()), (None, 1));
+            let (node, problems) = Node::read(Path::new("/"), Some(Path::new(path)));
+            assert_eq!(node.machine, None);
             assert!(problems[0].ends_with(expected), "{problems:?}");
         }
         check("/dev/zero", "`/dev/zero`: it is no file");
