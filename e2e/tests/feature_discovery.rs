@@ -280,13 +280,30 @@ fn node_labels_place_a_pod_and_stay_without_a_write() -> Result<()> {
     labeller.is_steady()?;
     watch.saw_no_label_go()?;
 
-    // Taken back by who put them there.
+    // Node Feature Discovery comes, finds a label as it would write it, and notes that it is its own.
+    let note = "nfd.node.kubernetes.io/feature-labels";
+    cluster.kubectl(["annotate", "node", cluster.node(), &format!("{note}=pci-10de.present")])?;
+    let steady = labeller.is_steady();
+
+    // Taken back by who put them there, but for that one.
     labeller.set("GPU_REMOVE_ON_EXIT=true")?;
     drop(labeller);
-    wait::until("the labels are gone", LIMIT, || {
+    let gone = wait::until("the labels are gone", LIMIT, || {
         let labels = labels()?;
         let gone = |key: &str| labels[key].is_null();
-        let all = gone("nvidia.com/gpu.product") && gone("feature.node.kubernetes.io/pci-10de.present");
+        let all = gone("nvidia.com/gpu.product") && gone("feature.node.kubernetes.io/pci-0302_10de.present");
         Ok(all.then_some(()))
-    })
+    });
+    let theirs = labels()?["feature.node.kubernetes.io/pci-10de.present"].clone();
+    cluster.kubectl(["annotate", "node", cluster.node(), &format!("{note}-")])?;
+    cluster.kubectl([
+        "label",
+        "node",
+        cluster.node(),
+        "feature.node.kubernetes.io/pci-10de.present-",
+    ])?;
+    steady?;
+    gone?;
+    ensure!(theirs == "true", "Node Feature Discovery's label is {theirs}");
+    Ok(())
 }
