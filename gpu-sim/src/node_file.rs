@@ -310,7 +310,6 @@ mod tests {
 
     #[test]
     fn gpus_that_share_a_switch_or_card_share_what_comes_with_it() {
-        let path = Path::new("n/node.yaml");
         #[track_caller]
         fn check(profile: &str, change: impl Fn(&mut GpuEntry), expected: &str) {
             let path = Path::new("n/node.yaml");
@@ -339,6 +338,7 @@ mod tests {
             |gpu| gpu.serial = "1".to_owned(),
             ": gpus[1]: serial differs from that of gpus[0], which is on the same card",
         );
+        let path = Path::new("n/node.yaml");
         let mut file = new(&NodeSpec::new("h100").gpus(2));
         file.gpus[1].serial = file.gpus[0].serial.clone();
         let message = NodeFile::parse(&file.to_text(path).unwrap(), path)

@@ -51,7 +51,10 @@ fn identity(gpu: &Device<'_>) -> Vec<Element> {
     vec![
         value("product_name", gpu.name().ok()),
         value("product_brand", gpu.brand().ok().map(brand)),
-        value("product_architecture", gpu.architecture().ok().map(architecture)),
+        value(
+            "product_architecture",
+            gpu.architecture().ok().as_ref().map(architecture),
+        ),
         value("display_mode", Some("Requested functionality has been deprecated")),
         value("display_attached", raw.is_display_attached().map(yes)),
         value("display_active", gpu.is_display_active().ok().map(enabled)),
@@ -205,7 +208,7 @@ fn brand(brand: Brand) -> &'static str {
     }
 }
 
-fn architecture(architecture: DeviceArchitecture) -> String {
+fn architecture(architecture: &DeviceArchitecture) -> String {
     match architecture {
         DeviceArchitecture::Unknown => "Unknown".to_owned(),
         known => format!("{known:?}"),

@@ -140,7 +140,7 @@ fn errors(gpu: &Device<'_>) -> [Element; 4] {
     let mode = gpu.is_ecc_enabled().ok();
     let mode = mode.as_ref();
     let counts = |counter: EccCounter| {
-        let dram = |error| gpu.total_ecc_errors(error, counter.clone()).ok();
+        let dram = |error| gpu.total_ecc_errors(error, counter).ok();
         let sram = [
             "sram_correctable",
             "sram_uncorrectable_parity",

@@ -12,7 +12,7 @@ use gpu_sim::{Node, NodeSpec};
 use super::shown;
 use crate::{Simulated, driver::Driver};
 
-/// A program that stops before and after each of its system calls.
+/// A program that stops before and after each of its system calls. Before one is as good as after the one before it.
 struct Traced(Child);
 
 impl Traced {
@@ -24,13 +24,15 @@ impl Traced {
             .env("GPU_SIM_DIR", node.folder())
             .stderr(Stdio::null())
             .stdout(Stdio::null());
-        // SAFETY: between fork and exec it makes one system call and touches no memory.
-        unsafe {
-            command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+        let trace_me = || {
+            // SAFETY: no memory is passed.
+            match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
-            })
+            }
         };
+        // SAFETY: between fork and exec it makes one system call and touches no memory.
+        unsafe { command.pre_exec(trace_me) };
         let traced = Self(command.spawn().expect("gpu-sim starts"));
         assert!(traced.has_stopped(), "it stops when it starts");
         traced
@@ -68,13 +70,13 @@ impl Traced {
     }
 }
 
-/// Runs `gpu-sim` up to its `stops`th stop from when it has opened the lock on, and kills it there. Answers whether it came so far.
-fn killed_at(stops: usize, node: &Node, arguments: &str) -> bool {
+/// Runs `gpu-sim` up to that system call, counted from when it has opened the lock, and kills it there. Answers whether it came so far.
+fn killed_at(calls: usize, node: &Node, arguments: &str) -> bool {
     let traced = Traced::start(node, arguments);
     while !traced.has_lock() {
         assert!(traced.step(), "it takes the lock");
     }
-    let came = (0..stops).all(|_| traced.step());
+    let came = (0..calls).all(|_| traced.step() && traced.step());
     if came {
         traced.kill();
     }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A step of a sequence: what to make, or which of the instances there are to remove.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Step {
     /// Which of the board's profiles, and at which of its places.
     Create(usize, Option<usize>),
