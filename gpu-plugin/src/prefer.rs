@@ -28,7 +28,7 @@ pub fn choose(affinity: &Affinity, available: &[usize], required: &[usize], size
         return bits(all).next().map(|first| vec![first]);
     }
     let chosen = match affinity.set(0) {
-        Some(_) => Division::new(affinity, required, size).best(all)?,
+        Some(_) => Division::new(affinity, all, required, size).best(all)?,
         None => greedy(affinity, all, required, size),
     };
     Some(bits(chosen).collect())
@@ -47,43 +47,62 @@ struct Division<'a> {
     affinity: &'a Affinity,
     required: usize,
     size: usize,
-    /// By what is left: the set with its lowest member in the best division, once it is known.
-    sets: Vec<u16>,
-    /// And the division's sum.
-    sums: Vec<i32>,
+    /// The highest score of a full set, and of a set of what is left over.
+    highest: (i32, i32),
+    /// By what is left: the best division, once it is known.
+    known: Vec<Known>,
 }
 
-/// No division at all, and little enough that adding to it stays below everything.
-const IMPOSSIBLE: i32 = i32::MIN / 2;
+/// The best division of what is left.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The sum of its scores; [`IMPOSSIBLE`] where there is none, [`UNKNOWN`] before the search.
+    sum: i32,
+    /// Its set with the lowest member.
+    first: u16,
+}
+
+const UNKNOWN: i32 = -2;
+const IMPOSSIBLE: i32 = -1;
 
 impl<'a> Division<'a> {
-    fn new(affinity: &'a Affinity, required: usize, size: usize) -> Self {
-        Self {
+    fn new(affinity: &'a Affinity, all: usize, required: usize, size: usize) -> Self {
+        let mut division = Self {
             affinity,
             required,
             size,
-            sets: vec![0; 1 << affinity.len()],
-            sums: vec![0; 1 << affinity.len()],
-        }
+            highest: (0, 0),
+            known: vec![Known { sum: UNKNOWN, first: 0 }; all + 1],
+        };
+        let count = all.count_ones() as usize;
+        let highest = |size| {
+            let mut highest = 0;
+            subsets(0, all, count, size, &mut |set| {
+                highest = highest.max(division.score(set))
+            });
+            highest
+        };
+        division.highest = (highest(size), highest(count % size));
+        division
     }
 
     fn score(&self, set: usize) -> i32 {
+        let most = i32::MAX / 16; // the sum of 16 sets' scores is a number too
         self.affinity
             .set(set)
-            .map_or(0, |score| i32::try_from(score).unwrap_or(i32::MAX / 4))
+            .map_or(0, |score| i32::try_from(score).map_or(most, |score| score.min(most)))
     }
 
     /// The best set of the best division that has what is required.
     fn best(mut self, all: usize) -> Option<usize> {
-        if self.divide(all).0 <= IMPOSSIBLE {
-            return None;
-        }
+        self.divide(all, all.count_ones() as usize)?;
         let (mut left, mut best) = (all, None);
         while left != 0 {
-            let (_, set) = self.divide(left);
-            if set == 0 {
-                return best;
-            }
+            let set = if left.count_ones() as usize <= self.size {
+                left
+            } else {
+                usize::from(self.known[left].first)
+            };
             let serves = set.count_ones() as usize == self.size && set & self.required == self.required;
             let better = |best: usize| self.score(set) > self.score(best);
             if serves && best.is_none_or(better) {
@@ -94,48 +113,72 @@ impl<'a> Division<'a> {
         best
     }
 
-    /// The best sum of scores of what is left, and the set that its lowest member is in.
-    fn divide(&mut self, left: usize) -> (i32, usize) {
-        if left == 0 || self.sets[left] != 0 {
-            return (self.sums[left], usize::from(self.sets[left]));
+    /// The best sum of scores of what is left, which are `count`; `None` where it cannot be divided.
+    fn divide(&mut self, left: usize, count: usize) -> Option<i32> {
+        if count <= self.size {
+            return self.value(left, count == self.size);
         }
+        if self.known[left].sum == UNKNOWN {
+            self.known[left] = self.search(left, count);
+        }
+        Some(self.known[left].sum).filter(|sum| *sum != IMPOSSIBLE)
+    }
+
+    fn search(&mut self, left: usize, count: usize) -> Known {
         let lowest = left & left.wrapping_neg();
-        let over = left.count_ones() as usize % self.size;
-        let mut best = (IMPOSSIBLE, 0);
-        for size in [Some(self.size), Some(over).filter(|over| *over > 0)]
-            .into_iter()
-            .flatten()
-        {
-            if left.count_ones() as usize >= size {
-                self.extend(left, lowest, left & !lowest, size - 1, &mut best);
-            }
+        let bound = self.bound(count);
+        let mut best = Known {
+            sum: IMPOSSIBLE,
+            first: 0,
+        };
+        for size in [self.size, count % self.size].into_iter().filter(|size| *size > 0) {
+            let rest = self.bound(count - size);
+            subsets(lowest, left & !lowest, count - 1, size - 1, &mut |set| {
+                if best.sum == bound {
+                    return;
+                }
+                let value = self.value(set, size == self.size);
+                let Some(value) = value.filter(|value| value + rest > best.sum) else {
+                    return;
+                };
+                let others = self.divide(left & !set, count - size);
+                if let Some(sum) = others.map(|others| value + others).filter(|sum| *sum > best.sum) {
+                    let first = u16::try_from(set).unwrap_or(0); // a table is for 16 GPUs at most
+                    best = Known { sum, first };
+                }
+            });
         }
-        self.sums[left] = best.0;
-        self.sets[left] = u16::try_from(best.1).unwrap_or(0); // a table is for 16 GPUs at most
         best
     }
 
-    /// Tries every set that has `set` and `more` of `from`, lowest first.
-    fn extend(&mut self, left: usize, set: usize, from: usize, more: usize, best: &mut (i32, usize)) {
-        if more == 0 {
-            // What is required stays together, in a full set.
-            let has = set & self.required;
-            let full = set.count_ones() as usize == self.size;
-            if has != 0 && (has != self.required || !full) {
-                return;
-            }
-            let sum = self.score(set) + self.divide(left & !set).0;
-            if sum > best.0 {
-                *best = (sum, set);
-            }
-            return;
-        }
-        let mut from = from;
-        while from.count_ones() as usize >= more {
-            let next = from & from.wrapping_neg();
-            from &= !next;
-            self.extend(left, set | next, from, more - 1, best);
-        }
+    /// No division of so many GPUs has a higher sum.
+    fn bound(&self, count: usize) -> i32 {
+        let full = i32::try_from(count / self.size).unwrap_or(i32::MAX);
+        let over = if count.is_multiple_of(self.size) {
+            0
+        } else {
+            self.highest.1
+        };
+        full * self.highest.0 + over
+    }
+
+    /// What a set adds to the sum; `None` where it parts what is required, which stays together in a full set.
+    fn value(&self, set: usize, full: bool) -> Option<i32> {
+        let has = set & self.required;
+        (has == 0 || full && has == self.required).then(|| self.score(set))
+    }
+}
+
+/// Every set that has `set` and `more` of the `count` in `from`, lowest first.
+fn subsets(set: usize, mut from: usize, mut count: usize, more: usize, each: &mut impl FnMut(usize)) {
+    if more == 0 {
+        return each(set);
+    }
+    while count >= more {
+        let next = from & from.wrapping_neg();
+        from &= !next;
+        count -= 1;
+        subsets(set | next, from, count, more - 1, each);
     }
 }
 
