@@ -24,6 +24,7 @@ use self::{
 use crate::{cluster, logging::Logging, program, vendor};
 
 mod choice;
+#[cfg(all(feature = "device-plugin", feature = "node-events"))]
 mod follow;
 mod link;
 mod process;

@@ -17,7 +17,6 @@ use crate::{cluster, program};
 /// the label is; then what was chosen last, whatever happens.
 ///
 /// In a tokio runtime.
-#[cfg(all(feature = "device-plugin", feature = "node-events"))]
 pub(crate) async fn follow(
     node: &str,
     kubeconfig: Option<&Path>,

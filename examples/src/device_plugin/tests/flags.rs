@@ -61,7 +61,7 @@ impl Flags {
         let words: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
         let name = words[0].trim_start_matches("--").split('=').next().unwrap_or_default();
         let also = [format!("--config-file={}", path.display())];
-        let with = Meaning::of(&[&also[..], &words].concat());
+        let with = Meaning::of(&[&also[..], &words[..]].concat());
         assert!(with.is_some_and(|meaning| expected(&meaning)), "{arguments}");
         let without = Meaning::of(&[&also[..], &words[1..]].concat());
         assert!(
