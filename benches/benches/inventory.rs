@@ -182,7 +182,7 @@ fn watch_idle(node: &Node, traced: PathBuf, trace: &Path) -> anyhow::Result<()> 
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     let calls = (calls_after - calls_before) as f64 / minutes;
     println!(
-        "idle watcher: {calls:.0} calls a minute (gpu-health is in the simulator's wait, which looks every 5 ms; a driver's sleeps)"
+        "idle watcher: {calls:.0} calls a minute (gpu-health is in the simulator's wait, which looks every 50 ms; a driver's sleeps)"
     );
     watcher.stop();
     Ok(())

@@ -2,11 +2,17 @@
 //!
 //! `ask_plugin FOLDER PROGRAM [ARGUMENT…]`: FOLDER is where the program puts its sockets, usually
 //! `/var/lib/kubelet/device-plugins`. Standard input is JSON: `{"resource": NAME, "allocate": [[[ID…]…]…],
-//! "preferred": [{"available": [ID…], "must": [ID…], "size": N}…]}`; standard output likewise.
+//! "preferred": [{"available": [ID…], "must": [ID…], "size": N}…], "watch_seconds": N}`; standard output likewise. At the end the
+//! plugin is left alone for `watch_seconds`; `watched` has what it sent meanwhile and the processor time it took.
 
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
-use std::{env, io, path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    env, fs, io,
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use gpu_kubelet::{
     connect,
@@ -38,6 +44,7 @@ async fn main() -> Result<(), Failure> {
         ..Config::in_dir(&folder)
     })
     .await?;
+    let start = Instant::now();
     let mut plugin = tokio::process::Command::new(program)
         .args(arguments)
         // For a plugin that names itself after the kubelet's path when it calls: this server takes no path, as few do.
@@ -50,6 +57,11 @@ async fn main() -> Result<(), Failure> {
         ended = plugin.wait() => Err(format!("the plugin ended: {}", ended?).into()),
     };
     listed?;
+    let process = plugin.id().ok_or("the plugin has ended")?;
+    let first_list = kubelet.events().into_iter().find_map(|event| match event.kind {
+        EventKind::Listed { resource: name, .. } if name == resource => Some(event.at - start),
+        _ => None,
+    });
     let request = kubelet.events().into_iter().find_map(|event| match event.kind {
         EventKind::Registered {
             resource: name,
@@ -68,7 +80,14 @@ async fn main() -> Result<(), Failure> {
     for question in list(&questions["preferred"]) {
         preferred.push(prefer(&mut client, question).await);
     }
+    let watched = match questions["watch_seconds"].as_u64() {
+        Some(seconds) => watch(&kubelet, process, Duration::from_secs(seconds)).await?,
+        None => Value::Null,
+    };
     let answer = json!({
+        "first_list_ms": first_list.map(|time| time.as_secs_f64() * 1e3),
+        "memory_kib": memory(process)?,
+        "watched": watched,
         "register": { "endpoint": request.endpoint, "resourceName": request.resource_name, "version": request.version },
         "devices": kubelet.devices(resource).iter().map(device).collect::<Vec<_>>(),
         "allocate": allocated,
@@ -77,6 +96,49 @@ async fn main() -> Result<(), Failure> {
     println!("{answer}");
     kubelet.stop().await;
     Ok(())
+}
+
+/// Leaves the plugin alone for a while: what it sent, and the processor time it took.
+async fn watch(kubelet: &Kubelet, process: u32, time: Duration) -> io::Result<Value> {
+    let (events, used) = (kubelet.events().len(), processor_time(process)?);
+    tokio::time::sleep(time).await;
+    let sent: Vec<_> = kubelet
+        .events()
+        .drain(events..)
+        .map(|event| format!("{:?}", event.kind))
+        .collect();
+    let used = processor_time(process)? - used;
+    Ok(json!({ "seconds": time.as_secs(), "sent": sent, "cpu_ms": used }))
+}
+
+/// The processor time of a process and its threads in ms, from its scheduler's statistics, which know more than clock ticks.
+fn processor_time(process: u32) -> io::Result<f64> {
+    let mut nanoseconds = 0.0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let first = text
+            .split_whitespace()
+            .next()
+            .and_then(|number| number.parse::<f64>().ok());
+        nanoseconds += first.ok_or_else(|| io::Error::other(format!("schedstat says {text:?}")))?;
+    }
+    Ok(nanoseconds / 1e6)
+}
+
+/// What `/proc/PID/status` tells of the memory of a process, in KiB.
+fn memory(process: u32) -> io::Result<Value> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let value = |key| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim_matches([':', ' ', '\t'])
+            .strip_suffix(" kB")?
+            .parse::<u64>()
+            .ok()
+    };
+    Ok(["VmHWM", "VmRSS", "RssAnon", "RssFile"]
+        .map(|key| (key.to_owned(), json!(value(key))))
+        .into_iter()
+        .collect())
 }
 
 fn list(value: &Value) -> &[Value] {

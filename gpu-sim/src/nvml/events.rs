@@ -17,8 +17,9 @@ use super::{
 };
 use crate::state::{Event, State};
 
-/// How often a waiting set looks for events.
-const POLL: Duration = Duration::from_millis(5);
+/// After what a waiting set looks for events again: first, and at most, since each look costs about 0.1 ms.
+const PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(super) struct EventSet(Mutex<Waiting>);
@@ -145,6 +146,7 @@ extern "C" fn nvmlDeviceRegisterEvents(device: Handle, kinds: c_ulonglong, set: 
 fn wait(set: SetHandle, out: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> Answer {
     let out = out.ok_or(Code::INVALID_ARGUMENT)?;
     let deadline = Instant::now() + Duration::from_millis(timeout_ms.into());
+    let mut pause = PAUSE;
     loop {
         // Looked up each time: the set may be freed meanwhile, or the session end.
         let (found, state, lost) = set.find()?;
@@ -158,7 +160,8 @@ fn wait(set: SetHandle, out: Out<'_, nvmlEventData_t>, timeout_ms: c_uint) -> An
         if left.is_zero() {
             return Err(Code::TIMEOUT);
         }
-        thread::sleep(left.min(POLL));
+        thread::sleep(left.min(pause));
+        pause = LONGEST_PAUSE.min(pause * 2);
     }
 }
 
