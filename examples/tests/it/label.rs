@@ -9,7 +9,6 @@ use serde_json::json;
 
 use super::{LONG, Running, program, run, stderr};
 
-#[expect(dead_code, reason = "the MIG manager asks it for more")]
 #[path = "../mig_manager/api.rs"]
 mod api;
 
