@@ -39,7 +39,7 @@ pub(crate) struct Settings {
 impl ConfigArguments {
     /// Reads the configuration file and puts it beneath the environment, and that beneath the command line.
     pub(crate) fn settings(&self, program: Program, command_line: Flags) -> anyhow::Result<Settings> {
-        let environment = Flags::from_environment(program, |name| env::var_os(name)).map_err(BadUsage::new)?;
+        let environment = Flags::from_environment(program, env::var_os).map_err(BadUsage::new)?;
         let text = self.text(program)?;
         let reading = if self.lenient_config {
             Reading::Lenient
