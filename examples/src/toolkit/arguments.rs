@@ -275,7 +275,7 @@ impl Arguments {
             ("--driver-root", &self.driver_root),
             ("--dev-root", self.dev_root_on_host()),
         ];
-        for (flag, path) in roots.into_iter().filter(|(_, path)| !path.starts_with('/')) {
+        if let Some((flag, path)) = roots.into_iter().find(|(_, path)| !path.starts_with('/')) {
             let message = format!("`{flag}` takes an absolute path of the host, not `{path}`\n");
             super::Toolkit::command().error(ErrorKind::InvalidValue, message).exit();
         }
