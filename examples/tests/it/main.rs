@@ -10,6 +10,9 @@ use std::{
 mod cdi;
 mod device_plugin;
 mod gpuctl;
+mod growth;
+#[cfg(feature = "stack")]
+mod label;
 mod mig;
 mod quickstart;
 #[cfg(feature = "stack")]
