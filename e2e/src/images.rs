@@ -79,7 +79,7 @@ const PATH: &str = "PATH=/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/u
 
 /// What a distribution's base image has.
 fn base(layer: &mut Layer) -> Result<()> {
-    for program in ["sh", "cat", "stat", "ls", "sleep", "env", "mkdir", "rmdir"] {
+    for program in ["sh", "cat", "stat", "ls", "sleep", "env", "flock"] {
         layer.host_program(format!("/usr/bin/{program}"), format!("/bin/{program}"))?;
     }
     for library in c_library()? {

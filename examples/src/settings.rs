@@ -39,10 +39,7 @@ pub(crate) struct Settings {
 impl ConfigArguments {
     /// Reads the configuration file and puts it beneath the environment, and that beneath the command line.
     pub(crate) fn settings(&self, program: Program, command_line: Flags) -> anyhow::Result<Settings> {
-        let environment = env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        let environment = Flags::from_environment(program, &environment).map_err(BadUsage::new)?;
+        let environment = Flags::from_environment(program, env::var_os).map_err(BadUsage::new)?;
         let text = self.text(program)?;
         let reading = if self.lenient_config {
             Reading::Lenient

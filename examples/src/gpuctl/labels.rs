@@ -1,11 +1,9 @@
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::{self, Read},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Args;
 use comfy_table::{Table, presets::NOTHING};
 use gpu_core::{
@@ -18,16 +16,13 @@ use gpu_labels::{
     labels, pci_labels,
 };
 
-use super::output::Output;
+use super::{input, output::Output};
 use crate::{
     config_file,
     hardware::Hardware,
     names::{CONFIG_FILE, feature_discovery::MIG_STRATEGY},
     program::remark,
 };
-
-/// More than any inventory has.
-const LONGEST: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
 pub(super) struct Labels {
@@ -106,9 +101,8 @@ impl Labels {
     /// The GPUs and what is around them; of an inventory from elsewhere nothing is.
     fn node(&self) -> anyhow::Result<(Inventory, Node)> {
         if let Some(path) = &self.inventory {
-            let inventory = read(path)
-                .and_then(|text| Ok(serde_json::from_str(&text)?))
-                .with_context(|| format!("cannot read an inventory of `{}`", path.display()))?;
+            let inventory = serde_json::from_str(&input::read(path)?)
+                .with_context(|| format!("`{}` is not an inventory", path.display()))?;
             return Ok((inventory, Node::default()));
         }
         let host_root = &self.hardware.host_root;
@@ -123,18 +117,6 @@ impl Labels {
         let library = Library::open(&self.hardware.library_search())?.with_parts(Parts::DEVICES);
         Ok((library.inventory(host_root)?, node))
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<String> {
-    let input: Box<dyn Read> = if path == Path::new("-") {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path)?)
-    };
-    let mut text = String::new();
-    input.take(LONGEST + 1).read_to_string(&mut text)?;
-    ensure!(text.len() as u64 <= LONGEST, "it is longer than 16 MiB");
-    Ok(text)
 }
 
 fn warn(text: impl std::fmt::Display) {

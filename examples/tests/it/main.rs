@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+mod cdi;
 mod device_plugin;
 mod gpuctl;
 mod growth;
