@@ -40,7 +40,8 @@ fn fleet(gpus: usize, seed: u64) -> Result<(Fleet, Demand, u32), Box<dyn std::er
         let profiles = board.base_profiles();
         let mut instances: Vec<Held> = Vec::new();
         let fill = |random: &mut Random, instances: &[Held]| {
-            let profile = &profiles[random.below(profiles.len())];
+            // Small ones more often than large ones.
+            let profile = &profiles[random.below(profiles.len()).min(random.below(profiles.len()))];
             let spec = board.spec(profile)?;
             let placement = spec.placements[random.below(spec.placements.len())];
             let more = Instance {
