@@ -159,7 +159,7 @@ impl<'a> Manager<'a> {
     }
 
     /// SIGKILL, as the kernel does it when memory is short.
-    fn kill(&self) -> Result<()> {
+    fn kill() -> Result<()> {
         for process in fs::read_dir("/proc")? {
             let process = process?;
             let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
@@ -261,10 +261,8 @@ fn a_node_is_divided_around_a_running_pod() -> Result<()> {
     let pod = || cluster.json(["get", "pod", "mig-user"]);
     let started = pod()?["status"]["containerStatuses"][0].clone();
 
-    let asked = Instant::now();
     manager.ask("all-1g.10gb")?;
     let node = manager.ends("success", "all-1g.10gb")?;
-    println!("applied after {:?}", asked.elapsed());
     Manager::resumed(&node);
     let after = devices()?;
     assert_eq!(after.len(), 14, "{after:?}");
@@ -321,7 +319,7 @@ fn a_manager_that_was_killed_at_any_step_is_repaired_by_its_next_start() -> Resu
     let manager = Manager::start(&cluster, "mig-killed", true, 8)?;
     manager.ask("halves")?;
     manager.pauses()?;
-    manager.kill()?;
+    Manager::kill()?;
     Manager::resumed(&manager.ends("success", "halves")?);
     assert_eq!(devices()?.len(), 4);
 
@@ -334,7 +332,7 @@ fn a_manager_that_was_killed_at_any_step_is_repaired_by_its_next_start() -> Resu
         let found = devices()?;
         Ok((found.iter().any(|device| device.contains("1g.10gb"))).then_some(()))
     })?;
-    manager.kill()?;
+    Manager::kill()?;
     ensure!(devices()?.len() < 14, "it was killed too late");
     for gpu in ["0", "1"] {
         sim(&["restore", "--gpu", gpu])?;
@@ -351,7 +349,7 @@ fn a_manager_that_was_killed_at_any_step_is_repaired_by_its_next_start() -> Resu
     )?;
     manager.ask("halves")?;
     manager.pauses()?;
-    manager.kill()?;
+    Manager::kill()?;
     cluster.delete("poddisruptionbudget", "default", "mig-evicted", LIMIT)?;
     wait::until("the pod is evicted", LIMIT, || {
         let pods = cluster.json(["get", "pods", "-l", "app=mig-evicted"])?;
@@ -392,7 +390,7 @@ fn a_manager_that_is_killed_at_each_of_its_steps_is_repaired_each_time() -> Resu
             manager.comes_to(step, before)?;
             // At another moment of the step in each round.
             thread::sleep(Duration::from_millis(35 * round));
-            manager.kill()?;
+            Manager::kill()?;
             let node = manager.node()?;
             interrupted += u32::from(node["labels"]["nvidia.com/mig.config.state"] == "pending");
             for gpu in ["0", "1"] {
