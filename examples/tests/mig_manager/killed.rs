@@ -1,9 +1,11 @@
 //! The manager is killed at each of its requests, and between the driver's steps: what the next one makes of it.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
-use super::{Bench, CLIENT, LIMIT};
-use std::time::Instant;
+use super::{Bench, CLIENT, LIMIT, PAUSE};
 
 /// Two whole GPUs, of which one is to be made of halves: somebody has to wait, instances go and come.
 fn bench() -> Bench {
@@ -35,12 +37,12 @@ fn a_manager_that_is_killed_at_any_of_its_requests_is_repaired_by_its_next_start
             break;
         }
     }
-    assert!(last > 10, "a change takes more requests than {last}");
+    assert!(last >= 10, "a change takes more requests than {last}");
 }
 
 #[test]
 fn a_manager_that_is_killed_between_any_two_steps_of_the_driver_is_repaired_by_its_next_start() {
-    for gone in [1, 4, 7, 8, 11, 14] {
+    for gone in [1, 4, 7, 8, 13] {
         let bench = Bench::new();
         for gpu in 0..2 {
             for start in 0..7 {
@@ -63,7 +65,7 @@ fn a_manager_that_is_killed_between_any_two_steps_of_the_driver_is_repaired_by_i
             thread::sleep(Duration::from_millis(1));
         }
         manager.kill();
-        assert_eq!(bench.api.state().labels[CLIENT], super::PAUSE, "killed in the middle");
+        assert_eq!(bench.api.state().labels[CLIENT], PAUSE, "killed in the middle");
         for gpu in 0..2 {
             bench.node.slow(gpu, Duration::ZERO).expect("it is simulated");
         }
