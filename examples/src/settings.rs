@@ -60,6 +60,22 @@ impl ConfigArguments {
         Ok(Settings { config, warnings, text })
     }
 
+    /// Whether a file is named.
+    #[cfg(all(feature = "config-manager", feature = "node-events"))]
+    pub(crate) fn is_given(&self) -> bool {
+        !self.path(Program::DevicePlugin).as_os_str().is_empty()
+    }
+
+    /// The same with another file.
+    #[cfg(feature = "device-plugin")]
+    pub(crate) fn at(mut self, path: &std::path::Path) -> anyhow::Result<Self> {
+        let text = path.to_str();
+        let text =
+            text.with_context(|| format!("the path of the configuration file `{}` is not UTF-8", path.display()))?;
+        self.config_file = Some(text.to_owned());
+        Ok(self)
+    }
+
     /// The configuration file's text; `None` where there is none.
     pub(crate) fn text(&self, program: Program) -> anyhow::Result<Option<String>> {
         let path = self.path(program);

@@ -9,6 +9,9 @@ use std::{
 
 mod device_plugin;
 mod gpuctl;
+mod growth;
+#[cfg(feature = "stack")]
+mod label;
 mod mig;
 mod quickstart;
 #[cfg(feature = "stack")]

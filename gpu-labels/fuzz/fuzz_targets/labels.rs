@@ -7,8 +7,10 @@ use gpu_labels::{
     labels,
 };
 
-libfuzzer_sys::fuzz_target!(|input: (&str, &str, bool)| {
-    let (inventory, config, per_model) = input;
+// An inventory, a zero byte, and a configuration file; whether each model has labels is told by how that begins.
+libfuzzer_sys::fuzz_target!(|input: &str| {
+    let (inventory, config) = input.split_once('\0').unwrap_or((input, ""));
+    let per_model = config.starts_with('#');
     let Ok(inventory) = serde_json::from_str::<Inventory>(inventory) else {
         return;
     };

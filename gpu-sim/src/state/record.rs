@@ -51,6 +51,8 @@ pub(crate) struct GpuRecord {
     pub(crate) persistence_off: bool,
     /// How long a process computes before the next one's turn: 0 default, 1 short, 2 medium, 3 long.
     pub(crate) time_slice: u32,
+    /// `nvmlDeviceGpuRecoveryAction_t`.
+    pub(crate) recovery_action: u32,
 }
 
 /// Memory errors: since the last reset or reboot, and ever.
@@ -154,6 +156,7 @@ impl GpuRecord {
             self.mig.reset();
             self.ecc.reset();
             self.time_slice = 0;
+            self.recovery_action = 0;
             Ok(())
         } else {
             Err(Refusal::InUse)

@@ -99,7 +99,7 @@ fn versions_and_modes(gpu: &Device<'_>) -> Vec<Element> {
     inforom.extend(absent(["oem_object", "ecc_object", "pwr_object"]));
     let mut virtualization = vec![value(
         "virtualization_mode",
-        gpu.virtualization_mode().ok().map(virtualization_mode),
+        gpu.virtualization_mode().ok().as_ref().map(virtualization_mode),
     )];
     virtualization.extend(absent(["host_vgpu_mode", "vgpu_heterogeneous_mode"]));
     elements.extend([
@@ -215,7 +215,7 @@ fn architecture(architecture: &DeviceArchitecture) -> String {
     }
 }
 
-fn virtualization_mode(mode: GpuVirtualizationMode) -> &'static str {
+fn virtualization_mode(mode: &GpuVirtualizationMode) -> &'static str {
     match mode {
         GpuVirtualizationMode::Bare => "None",
         GpuVirtualizationMode::PassThrough => "Pass-Through",
