@@ -87,7 +87,7 @@ fn killed_at(calls: usize, node: &Node, arguments: &str) -> bool {
 #[track_caller]
 fn check(node: &Simulated, driver: &Driver, at: usize) {
     let opened = Node::open(node.node.folder()).unwrap_or_else(|error| panic!("killed at {at}: {error}"));
-    let told = opened.mig(0).unwrap();
+    let told = opened.mig(0).expect("the state is read");
     let seen = driver.instances(driver.gpu(0));
     assert_eq!(
         told.iter().map(|instance| instance.id).collect::<Vec<_>>(),
