@@ -86,7 +86,7 @@ async fn main() -> Result<(), Failure> {
     };
     let answer = json!({
         "first_list_ms": first_list.map(|time| time.as_secs_f64() * 1e3),
-        "memory_kib": memory(process)?,
+        "memory_kib": memory(process),
         "watched": watched,
         "register": { "endpoint": request.endpoint, "resourceName": request.resource_name, "version": request.version },
         "devices": kubelet.devices(resource).iter().map(device).collect::<Vec<_>>(),
@@ -125,9 +125,11 @@ fn processor_time(process: u32) -> io::Result<f64> {
     Ok(nanoseconds / 1e6)
 }
 
-/// What `/proc/PID/status` tells of the memory of a process, in KiB.
-fn memory(process: u32) -> io::Result<Value> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+/// What `/proc/PID/status` tells of the memory of a process, in KiB; nothing where `/proc` is not this machine's.
+fn memory(process: u32) -> Value {
+    let Ok(status) = fs::read_to_string(format!("/proc/{process}/status")) else {
+        return Value::Null;
+    };
     let value = |key| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         line.trim_matches([':', ' ', '\t'])
@@ -135,10 +137,10 @@ fn memory(process: u32) -> io::Result<Value> {
             .parse::<u64>()
             .ok()
     };
-    Ok(["VmHWM", "VmRSS", "RssAnon", "RssFile"]
+    ["VmHWM", "VmRSS", "RssAnon", "RssFile"]
         .map(|key| (key.to_owned(), json!(value(key))))
         .into_iter()
-        .collect())
+        .collect()
 }
 
 fn list(value: &Value) -> &[Value] {
