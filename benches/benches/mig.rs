@@ -41,16 +41,20 @@ fn decide(criterion: &mut Criterion, name: &str, policy: &impl Policy, gpus: usi
     });
 }
 
-/// GPUs of three boards with 30 % of the slots pinned and 30 % idle, and a demand that a hidden filling serves.
+/// GPUs of three boards, 30 % of all slots pinned and 30 % idle, and 95 % of a hidden filling of what is not pinned, every other
+/// one of the smallest profile: for 1,000 GPUs some 2,900 requests.
 fn fleet(gpus: usize) -> (Fleet, Demand) {
     let mut random = Random(1);
     let boards = ["H100-80GB", "A30-24GB", "RTX-PRO-6000-Blackwell-96GB"];
     let mut demand = Demand::default();
+    let (mut slots, mut taken, mut hidden_count) = (0, [0, 0], 0_usize);
     let state = |at: usize| {
         let board = Arc::clone(Catalogue::builtin().board(boards[at % 3]).expect("built in"));
         let profiles = board.base_profiles();
-        let mut more = |held: &[Held]| {
-            let profile = &profiles[random.below(profiles.len())];
+        slots += usize::from(board.memory_slots());
+        let mut more = |held: &[Held], small: bool| {
+            let smallest = small && random.below(2) > 0;
+            let profile = &profiles[if smallest { 0 } else { random.below(profiles.len()) }];
             let places = &board.spec(profile)?.placements;
             let placement = places[random.below(places.len())];
             let one = Instance {
@@ -61,23 +65,23 @@ fn fleet(gpus: usize) -> (Fleet, Demand) {
             Geometry::from_instances(&board, all).is_ok().then_some(one)
         };
         let mut instances: Vec<Held> = Vec::new();
-        for pinned in [true, false] {
+        for (pinned, taken) in [true, false].into_iter().zip(&mut taken) {
             for _ in 0..20 {
-                let of_kind = instances.iter().filter(|held| held.pinned == pinned);
-                let slots: usize = of_kind.map(|held| usize::from(held.instance.placement.size)).sum();
-                if 10 * slots < 3 * usize::from(board.memory_slots())
-                    && let Some(one) = more(&instances).filter(|one| one.placement.size < board.memory_slots())
+                if 10 * *taken < 3 * slots
+                    && let Some(one) = more(&instances, false).filter(|one| one.placement.size < board.memory_slots())
                 {
+                    *taken += usize::from(one.placement.size);
                     instances.push(Held::whole(one, pinned));
                 }
             }
         }
         let mut hidden: Vec<_> = instances.iter().filter(|held| held.pinned).cloned().collect();
         for _ in 0..60 {
-            if let Some(one) = more(&hidden) {
+            if let Some(one) = more(&hidden, true) {
                 hidden.push(Held::whole(one.clone(), false));
+                hidden_count += 1;
                 // Nineteen of twenty are asked for.
-                if !hidden.len().is_multiple_of(20) {
+                if !hidden_count.is_multiple_of(20) {
                     demand.add(one.profile, 1);
                 }
             }
@@ -99,6 +103,8 @@ fn benches(criterion: &mut Criterion) {
         decide(criterion, "prospect", &Prospect::default(), gpus);
     }
     let (fleet, demand) = fleet(1000);
+    let requests: u32 = demand.iter().map(|(_, n)| n).sum();
+    assert!((2_500..=3_500).contains(&requests), "{requests} requests");
     let mut group = criterion.benchmark_group("offline");
     group.sample_size(10);
     group.bench_function("a plan for 1000 GPUs", |bencher| {

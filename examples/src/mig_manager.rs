@@ -170,6 +170,11 @@ struct Ours {
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pause_seconds: u64,
 
+    /// How long the driver may take for a change, in seconds; who waits goes on after that (an addition of this program)
+    #[arg(long, env = "GPU_MIG_CHANGE_SECONDS", default_value_t = 900, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    change_seconds: u64,
+
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
     #[arg(long, env = "GPU_NVML_LIBRARY", value_name = "PATH")]
     nvml_library: Option<PathBuf>,
@@ -197,6 +202,15 @@ impl MigManager {
 
     fn pause_limit(&self) -> Duration {
         Duration::from_secs(self.ours.pause_seconds)
+    }
+
+    fn change_limit(&self) -> Duration {
+        Duration::from_secs(self.ours.change_seconds)
+    }
+
+    /// When whoever waits goes on at the latest: seconds since 1970.
+    fn deadline(&self, now: u64) -> u64 {
+        now + self.ours.pause_seconds + self.ours.change_seconds
     }
 }
 

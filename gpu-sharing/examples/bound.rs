@@ -4,7 +4,7 @@
 //!
 //! The fleet with Poisson arrivals and exponential durations is a Markov decision process with some 87,000 states. Value
 //! iteration gives the slots accepted by the best policy that knows the demand, by the best that refuses nothing for which
-//! there is room, and by each policy, all exact up to the last digit shown.
+//! there is room, and by each policy, all exact up to the last digit shown. A second table counts requests.
 #![expect(clippy::print_stdout, clippy::cast_precision_loss, reason = "prints measurements")]
 
 use std::{error::Error, sync::Arc};
@@ -38,6 +38,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         .collect::<Result<Vec<Profile>, _>>()?;
     let states = States::new(&board, &profiles)?;
     println!("slots accepted in %, two GPUs, load 1.0");
+    table(&states, &profiles, 1.0, SLOTS);
+    println!("requests accepted in %, two GPUs, load 1.2");
+    table(&states, &profiles, 1.2, [1.0; 6]);
+    Ok(())
+}
+
+/// One line for each mix; a request of each profile is worth so much.
+fn table(states: &States, profiles: &[Profile], load: f64, worth: [f64; 6]) {
     println!("| mix | first-fit | best-fit | gradient | buddy | prospect | best that takes what fits | best |");
     println!("|---|---|---|---|---|---|---|---|");
     for (name, shares) in MIXES {
@@ -57,19 +65,29 @@ fn main() -> Result<(), Box<dyn Error>> {
         ];
         print!("| {name} |");
         for rule in &rules {
-            print!(" {:.2} |", 100.0 * accepted(&states, &profiles, shares, rule));
+            let offered = Offered { shares, load, worth };
+            print!(" {:.2} |", 100.0 * accepted(states, profiles, &offered, rule));
         }
         println!();
     }
-    Ok(())
 }
 
-/// Slots accepted in the long run, of those offered at load 1.
-fn accepted(states: &States, profiles: &[Profile], shares: [f64; 6], rule: &Rule<'_>) -> f64 {
+/// What is asked for.
+struct Offered {
+    shares: [f64; 6],
+    /// Slots asked for over slots there are.
+    load: f64,
+    worth: [f64; 6],
+}
+
+/// The worth accepted in the long run, of what is offered.
+fn accepted(states: &States, profiles: &[Profile], offered: &Offered, rule: &Rule<'_>) -> f64 {
+    let Offered { shares, load, worth } = *offered;
     let n = states.len();
     let id = |s: usize| u16::try_from(s).unwrap_or(u16::MAX);
     let mean: f64 = shares.iter().zip(SLOTS).map(|(p, s)| p * s).sum();
-    let rate = 16.0 / mean;
+    let rate = load * 16.0 / mean;
+    let worth_of_all: f64 = rate * shares.iter().zip(worth).map(|(p, w)| p * w).sum::<f64>();
     let total = rate + 14.0; // at most seven instances on each GPU
     // Per state: what departures lead to, and per request the states that adding leads to with the policy's score.
     let leave: Vec<Vec<usize>> = (0..n)
@@ -128,7 +146,7 @@ fn accepted(states: &States, profiles: &[Profile], shares: [f64; 6], rule: &Rule
                         Rule::Policy(_) => all.min_by(|x, y| (x.0, x.1, x.2).cmp(&(y.0, y.1, y.2))),
                         Rule::Best | Rule::BestTaking => all.max_by(|x, y| x.3.total_cmp(&y.3)),
                     };
-                    let taken = chosen.map(|(_, _, _, then)| SLOTS[kind] + then);
+                    let taken = chosen.map(|(_, _, _, then)| worth[kind] + then);
                     sum += rate
                         * shares[kind]
                         * match rule {
@@ -149,7 +167,7 @@ fn accepted(states: &States, profiles: &[Profile], shares: [f64; 6], rule: &Rule
         }
         value = next;
         if high - low < 1e-5 || sweep > 3000 {
-            return f64::midpoint(low, high) * total / 16.0;
+            return f64::midpoint(low, high) * total / worth_of_all;
         }
     }
     0.0

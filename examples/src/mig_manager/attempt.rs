@@ -22,7 +22,7 @@ use gpu_sharing::mig::{
     parted::Selection,
     plan_node,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     MigManager, cdi,
@@ -98,18 +98,13 @@ impl Attempt<'_> {
         }
         let node = self.cluster.node().await?;
         let mut reason = done.err().map(|error| crate::program::chain(&error));
-        if let Some(lease) = Lease::of(&node) {
-            for service in lease.services.iter().rev() {
-                let root = self.manager.host_root_mount.clone();
-                let name = service.clone();
-                let started = blocking(move || Host { root: &root }.start(&name)).await;
-                if let Err(error) = started {
-                    tracing::warn!("{error:#}");
-                    reason.get_or_insert(format!("{error:#}"));
-                }
-            }
+        for error in start_services(self.manager, &node).await {
+            tracing::warn!("{error:#}");
+            reason.get_or_insert(format!("{error:#}"));
         }
-        self.release();
+        if !self.changing.load(SeqCst) {
+            self.release();
+        }
         if node.config() != Some(self.value) {
             return Ok(End::Superseded);
         }
@@ -141,6 +136,9 @@ impl Attempt<'_> {
     }
 
     async fn apply(&mut self) -> anyhow::Result<Applied> {
+        if self.changing.load(SeqCst) {
+            bail!("the driver has not come to an end with an earlier change");
+        }
         let node = self.cluster.node().await?;
         let (inventory, usage) = self.read().await?;
         let source = self.source(&inventory).await?;
@@ -155,7 +153,7 @@ impl Attempt<'_> {
         let ideal = mig_apply::plan(&inventory, &Usage::default(), &selection)?;
         let real = plan_node(&inventory, &usage, &selection.wanted);
         let disturbs = real.as_ref().map_or(true, disturbs);
-        let lease = Lease::take(&node, self.owner(), now() + self.manager.ours.pause_seconds + 900);
+        let lease = Lease::take(&node, self.owner(), self.manager.deadline(now()));
         let mut evicted = BTreeSet::new();
         if let Err(refused) = &real {
             let (pods, _) = self.cluster.pods().await?;
@@ -383,9 +381,15 @@ impl Attempt<'_> {
             report.steps.splice(0..0, steps);
             Ok(report)
         });
-        let changed = changed.await;
+        let limit = self.manager.change_limit();
+        let changed = timeout(limit, changed).await;
         tracing::info!("step resume: who waited goes on");
-        changed
+        changed.unwrap_or_else(|_| {
+            Err(anyhow!(
+                "the driver has not made the change within {} s",
+                limit.as_secs()
+            ))
+        })
     }
 
     async fn reboot(&self, node: &NodeMeta) -> anyhow::Result<Applied> {
@@ -394,7 +398,7 @@ impl Attempt<'_> {
             value: self.value,
             reason: None,
         };
-        if outcome.is_reported(node) {
+        if node.rebooted_for() == Some(self.value) {
             bail!("MIG mode did not change with the reboot");
         }
         self.cluster.write(&outcome.report()).await?;
@@ -413,6 +417,17 @@ impl Attempt<'_> {
         }
         Ok(())
     }
+}
+
+/// Starts the host's services that were stopped under a lease, the last one first; what did not start.
+pub(super) async fn start_services(manager: &MigManager, node: &NodeMeta) -> Vec<anyhow::Error> {
+    let services = Lease::of(node).map(|lease| lease.services).unwrap_or_default();
+    let mut failed = Vec::new();
+    for service in services.into_iter().rev() {
+        let root = manager.host_root_mount.clone();
+        failed.extend(blocking(move || Host { root: &root }.start(&service)).await.err());
+    }
+    failed
 }
 
 fn select(source: &Source, value: &str, inventory: &Inventory) -> anyhow::Result<Selection> {

@@ -1,6 +1,7 @@
 //! Attempt after attempt, for as long as the node is there.
 
 use std::{
+    fs,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -19,7 +20,7 @@ use tokio::{
 
 use super::{
     MigManager,
-    attempt::{Attempt, End},
+    attempt::{Attempt, End, start_services},
     cluster::Cluster,
     config,
 };
@@ -31,6 +32,10 @@ const LAST_WORDS: Duration = Duration::from_millis(1500);
 
 pub(super) async fn run(manager: MigManager) -> anyhow::Result<()> {
     let mut end = Stop::new()?;
+    let _alone = tokio::select! {
+        lock = alone(&manager) => lock,
+        () = end.wait() => return Ok(()),
+    };
     let cluster = Cluster::new(manager.kubeconfig.as_deref(), &manager.node_name).await?;
     let first = tokio::select! {
         node = first(&cluster) => node,
@@ -61,6 +66,35 @@ pub(super) async fn run(manager: MigManager) -> anyhow::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// The lock by which one manager of a node waits for another: an update of the `DaemonSet` may overlap, and two would take
+/// each other's leases. It ends with the process.
+async fn alone(manager: &MigManager) -> Option<fs::File> {
+    let path = manager.host_root_mount.join("run/gpu-mig-manager.lock");
+    let file = match fs::File::create(&path) {
+        Ok(file) => file,
+        Err(error) => {
+            tracing::warn!(
+                "cannot see to it that no other manager works here: cannot open `{}`: {error}",
+                path.display()
+            );
+            return None;
+        }
+    };
+    let mut told = false;
+    while let Err(error) = file.try_lock() {
+        if !matches!(error, fs::TryLockError::WouldBlock) {
+            tracing::warn!("cannot lock `{}`: {error}", path.display());
+            return None;
+        }
+        if !told {
+            tracing::info!("waiting for another manager of this node to end (`{}`)", path.display());
+            told = true;
+        }
+        sleep(LOOK).await;
+    }
+    Some(file)
 }
 
 /// The node, once the API server answers.
@@ -96,8 +130,9 @@ impl Daemon {
             self.tried = None;
             self.due = None;
             // Nobody asks for anything: then nobody has to wait.
-            if let Err(error) = self.cluster.write(&node.resumed()).await {
+            if let Err(error) = self.resume(&node).await {
                 tracing::warn!("{error:#}");
+                self.due = Some(Instant::now() + self.back_off.pause());
             }
             return;
         };
@@ -118,7 +153,9 @@ impl Daemon {
             changing: Arc::clone(&self.changing),
         };
         self.due = match attempt.run().await {
-            Ok(End::Applied | End::Rebooting) => None,
+            Ok(End::Applied) => None,
+            // If it does not come, who waits for it goes on.
+            Ok(End::Rebooting) => Some(Instant::now() + self.manager.change_limit()),
             Ok(End::Superseded) => {
                 self.tried = None;
                 Some(Instant::now())
@@ -150,14 +187,21 @@ impl Daemon {
         }
     }
 
+    /// Ends every wait: services of the host first, since the lease that names them goes with the rest.
+    async fn resume(&self, node: &NodeMeta) -> anyhow::Result<()> {
+        for error in start_services(&self.manager, node).await {
+            tracing::warn!("{error:#}");
+        }
+        self.cluster.write(&node.resumed()).await
+    }
+
     /// Lets everybody go on, if GPUs are not being changed this moment: then the next start does.
     async fn leave(&self) {
         let last = async {
             while self.changing.load(SeqCst) {
                 sleep(Duration::from_millis(20)).await;
             }
-            let node = self.cluster.node().await?;
-            self.cluster.write(&node.resumed()).await
+            self.resume(&self.cluster.node().await?).await
         };
         match timeout(LAST_WORDS, last).await {
             Ok(Ok(())) => tracing::info!("ending; nobody waits"),

@@ -10,7 +10,7 @@ use std::{
 use gpu_sim::{Load, Node, NodeSpec};
 use tempfile::TempDir;
 
-use super::{LONG, Running, program, run, stderr, stdout};
+use super::{program, run, stderr, stdout};
 
 const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/mig-parted-0.15.0");
 
@@ -217,9 +217,7 @@ fn commands_print_what_the_vendors_program_prints() {
         );
         let mut bash = Command::new("bash");
         bash.env_clear().env("PATH", "/usr/bin:/bin").envs(bench.node.env());
-        bash.env("GPUCTL", env!("CARGO_BIN_EXE_gpuctl")).arg("-c").arg(script);
-        // Up to four programs one after the other.
-        let output = Running::start(&mut bash).end(4 * LONG);
+        let output = run(bash.env("GPUCTL", env!("CARGO_BIN_EXE_gpuctl")).arg("-c").arg(script));
         assert_eq!(
             stdout(&output),
             corrected(name, &record.out).replace("GOLD", gold),

@@ -22,6 +22,9 @@ pub(crate) struct State {
     pub(crate) budget: bool,
     /// Requests for the node that are answered with an error before it works again.
     pub(crate) failures: u32,
+    /// The number of requests so far, watches left out, and the one that is carried out and never answered.
+    pub(crate) requests: u64,
+    pub(crate) mute_from: Option<u64>,
     pub(crate) patches: Vec<Value>,
     pub(crate) events: Vec<Value>,
     pub(crate) evicted: Vec<String>,
@@ -91,6 +94,17 @@ impl Api {
             return self.watch(stream, path);
         }
         let (status, answer) = self.request(method, path, query, &body);
+        let is_mute = {
+            let mut state = self.state();
+            state.requests += 1;
+            state.mute_from.is_some_and(|from| state.requests >= from)
+        };
+        if is_mute {
+            // The connection stays open: the client waits for the answer until it ends itself.
+            return stream
+                .set_read_timeout(None)
+                .and_then(|()| (&stream).read(&mut [0]).map(drop));
+        }
         reply(stream, status, &answer)
     }
 

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 mod api;
+mod host;
+mod killed;
 
 use api::{Api, State};
 
@@ -26,6 +28,8 @@ mig-configs:
   - { devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 7 } }
   halves:
   - { devices: all, mig-enabled: true, mig-devices: { 3g.40gb: 2 } }
+  off:
+  - { devices: all, mig-enabled: false }
   wrong:
   - { devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 4, 2g.20gb: 1, 3g.40gb: 1 } }
 ";
@@ -39,11 +43,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let folder = TempDir::new().expect("a folder");
-        let node = Node::create(&NodeSpec::new("h100").gpus(2), folder.path().join("node")).expect("a node");
+        let bench = Self::of("h100", 2);
         for gpu in 0..2 {
-            assert!(node.set_mig_mode(gpu, true).expect("it has MIG"));
+            assert!(bench.node.set_mig_mode(gpu, true).expect("it has MIG"));
         }
+        bench
+    }
+
+    fn of(profile: &str, gpus: usize) -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let node = Node::create(&NodeSpec::new(profile).gpus(gpus), folder.path().join("node")).expect("a node");
         fs::create_dir_all(folder.path().join("host/run")).expect("a folder");
         fs::write(folder.path().join("config.yaml"), CONFIG).expect("a file");
         let api = Api::start();
@@ -69,10 +78,12 @@ impl Bench {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-mig-manager"));
         command
             .env_clear()
-            .envs([("PATH", "/usr/bin:/bin"), ("NODE_NAME", "n"), ("POD_NAME", "manager-1")])
+            .envs([("NODE_NAME", "n"), ("POD_NAME", "manager-1")])
+            .env("PATH", format!("{}:/usr/bin:/bin", self.path("bin").display()))
             .env("KUBECONFIG", self.path("kubeconfig"))
             .env("CONFIG_FILE", self.path("config.yaml"))
             .env("HOST_ROOT_MOUNT", self.path("host"))
+            .env("DRIVER_ROOT_CTR_PATH", self.path("driver"))
             .env("GPU_NVML_LIBRARY", self.node.library())
             .args(arguments)
             .stdin(Stdio::null())
@@ -131,7 +142,8 @@ impl Bench {
     }
 
     fn devices(&self) -> Vec<String> {
-        let all = (0..2).flat_map(|gpu| self.node.mig(gpu).expect("the state"));
+        let gpus = 0..self.node.gpus().len();
+        let all = gpus.flat_map(|gpu| self.node.mig(gpu).expect("the state"));
         all.flat_map(|mig| mig.devices).map(|(_, _, uuid)| uuid).collect()
     }
 
@@ -387,6 +399,95 @@ fn a_value_that_was_superseded_is_not_reported_as_the_nodes_state() {
         let done = patch["labels"]["nvidia.com/mig.config.state"] == "success";
         assert!(!(of_old && done), "{patch}");
     }
+}
+
+#[test]
+fn a_driver_that_does_not_end_keeps_nobody_waiting() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.api.change(|state| state.stubborn = true);
+    bench.ask("halves");
+    let _manager = bench.start(&["--change-seconds", "1"]);
+    bench.pauses();
+    bench.node.slow(0, Duration::from_secs(2)).unwrap();
+    bench.api.change(|state| state.stubborn = false);
+    bench.ends("failed", "halves");
+    assert_eq!(bench.reason(), "the driver has not made the change within 1 s");
+    bench.node.slow(0, Duration::ZERO).unwrap();
+    bench.ends("success", "halves");
+    assert_eq!(bench.devices().len(), 4);
+}
+
+#[test]
+fn an_edit_of_the_file_in_the_middle_of_a_change_is_applied_after_it() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.api.change(|state| state.stubborn = true);
+    bench.ask("halves");
+    let _manager = bench.start(&[]);
+    bench.pauses();
+    fs::write(bench.path("config.yaml"), CONFIG.replace("3g.40gb: 2", "3g.40gb: 1")).unwrap();
+    bench.api.change(|state| state.stubborn = false);
+    bench.wait("edited", |_| bench.devices().len() == 2);
+    bench.ends("success", "halves");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_until_it_can() {
+    let bench = Bench::new();
+    let file = bench.path("config.yaml");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    bench.ask("halves");
+    let _manager = bench.start(&[]);
+    bench.ends("failed", "halves");
+    assert!(
+        bench.reason().starts_with(&format!("cannot read `{}`", file.display())),
+        "{}",
+        bench.reason()
+    );
+    fs::remove_dir(&file).unwrap();
+    fs::write(&file, b"version: v1\n\xff").unwrap();
+    bench.wait("read again", |_| !bench.reason().contains("directory"));
+    bench.ends("failed", "halves");
+    fs::write(&file, CONFIG).unwrap();
+    bench.ends("success", "halves");
+    assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 4));
+}
+
+#[test]
+fn a_second_manager_waits_for_the_first_to_end() {
+    let bench = Bench::new();
+    let first = bench.start(&[]);
+    bench.wait("followed", |state| state.requests > 1);
+    let second = bench.start(&[]);
+    first.signal("-STOP");
+    bench.ask("halves");
+    thread::sleep(Duration::from_millis(1500)); // as long as a second one would take if it did not wait
+    assert!(!bench.api.state().labels.contains_key("nvidia.com/mig.config.state"));
+    first.signal("-CONT");
+    bench.ends("success", "halves");
+    first.kill();
+    bench.ask("wrong");
+    bench.ends("failed", "wrong");
+    second.end();
+}
+
+#[test]
+fn an_api_server_that_fails_in_the_middle_lets_nobody_wait_for_ever() {
+    let bench = Bench::new();
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    bench.api.change(|state| state.stubborn = true);
+    bench.ask("halves");
+    let manager = bench.start(&[]);
+    bench.pauses();
+    bench.api.change(|state| {
+        state.failures = 7; // one more than a request and the report of its failure outlast
+        state.stubborn = false;
+    });
+    bench.ends("success", "halves");
+    assert_eq!(bench.devices().len(), 4);
+    manager.end();
 }
 
 #[test]

@@ -98,11 +98,25 @@ pub(crate) struct Division {
 
 /// One way to divide one GPU instance.
 #[derive(Debug, Clone)]
-struct Choice {
+pub(crate) struct Choice {
     /// How many of each wanted size.
-    counts: Vec<u32>,
-    destroyed: Vec<Part>,
-    created: Vec<Part>,
+    pub(crate) counts: Vec<u32>,
+    pub(crate) destroyed: Vec<Part>,
+    pub(crate) created: Vec<Part>,
+}
+
+impl Choice {
+    /// Whether it leaves the GPU instance as it is.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.destroyed.is_empty() && self.created.is_empty()
+    }
+
+    /// Whether it serves as much as another and destroys no more, and does nothing where the other does.
+    fn is_as_good_as(&self, other: &Self) -> bool {
+        self.counts.iter().zip(&other.counts).all(|(own, other)| own >= other)
+            && self.destroyed.len() <= other.destroyed.len()
+            && (self.is_nothing() || !other.is_nothing())
+    }
 }
 
 /// Shares out the wanted compute instances (size and count) among GPU instances of `whole` slices, of which each gets one at
@@ -114,9 +128,9 @@ pub(crate) fn divide(whole: u32, instances: &[Vec<Part>], wanted: &[(u32, u32)])
     if total > room || count < instances.len() as u64 {
         return None;
     }
-    let choices: Vec<_> = instances.iter().map(|parts| choices(whole, parts, wanted)).collect();
+    let (sizes, open): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
+    let choices: Vec<_> = instances.iter().map(|parts| exact(whole, parts, &sizes)).collect();
     let mut best = None;
-    let open: Vec<_> = wanted.iter().map(|&(_, n)| n).collect();
     share(&choices, &open, &mut Vec::new(), 0, &mut best);
     best.map(|(destroyed, picked)| Division {
         changes: picked
@@ -126,6 +140,23 @@ pub(crate) fn divide(whole: u32, instances: &[Vec<Part>], wanted: &[(u32, u32)])
             .collect(),
         destroyed,
     })
+}
+
+/// The parts in an empty GPU instance as the driver puts them by itself: largest first, each at the first free start.
+pub(crate) fn packed(whole: u32, parts: &[Part]) -> Option<Vec<Part>> {
+    let mut sizes: Vec<_> = parts.iter().map(|part| part.slices).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let mut packed: Vec<Part> = Vec::new();
+    for slices in sizes {
+        let at = |start| Part {
+            start,
+            slices,
+            pinned: false,
+        };
+        let taken = packed.iter().fold(0, |mask, part| mask | part.mask());
+        packed.push(starts(whole, slices).map(at).find(|part| part.mask() & taken == 0)?);
+    }
+    Some(packed)
 }
 
 /// The fewest GPU instances of `whole` slices that hold the wanted compute instances; `None` for sizes that do not exist.
@@ -173,38 +204,64 @@ fn share(
     }
 }
 
-/// Every way to divide one GPU instance into wanted sizes; of equal results the one that destroys least.
-fn choices(whole: u32, parts: &[Part], wanted: &[(u32, u32)]) -> Vec<Choice> {
+/// Every way to divide one GPU instance into the wanted sizes and no others, so that none stays empty.
+fn exact(whole: u32, parts: &[Part], sizes: &[u32]) -> Vec<Choice> {
+    let declared = |part: &Part| sizes.contains(&part.slices);
+    let mut choices = choices(whole, parts, sizes, &|stay| stay.iter().all(declared), &|_| true);
+    choices.retain(|choice| choice.counts.iter().any(|&n| n > 0));
+    choices
+}
+
+/// The ways to divide one GPU instance that another does not beat; what is in use serves nothing, and what is of another
+/// size may stay.
+pub(crate) fn supplies(whole: u32, parts: &[Part], sizes: &[u32]) -> Vec<Choice> {
+    let all = choices(whole, parts, sizes, &|_| true, &|part| !part.pinned);
+    let mut best: Vec<Choice> = Vec::new();
+    for choice in all {
+        if !best.iter().any(|known| known.is_as_good_as(&choice)) {
+            best.retain(|known| !choice.is_as_good_as(known));
+            best.push(choice);
+        }
+    }
+    best
+}
+
+/// Every way to divide one GPU instance whose rest `may_stay`; of equal results the one that destroys least. What stays and
+/// `serves` is counted with what is made.
+fn choices(
+    whole: u32,
+    parts: &[Part],
+    sizes: &[u32],
+    may_stay: &dyn Fn(&[Part]) -> bool,
+    serves: &dyn Fn(&Part) -> bool,
+) -> Vec<Choice> {
     let (pinned, idle): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| part.pinned);
+    let place = |(at, &slices): (usize, &u32)| {
+        starts(whole, slices).map(move |start| {
+            let part = Part {
+                start,
+                slices,
+                pinned: false,
+            };
+            (part, at)
+        })
+    };
+    let mut places: Vec<_> = sizes.iter().enumerate().flat_map(place).collect();
+    places.sort_unstable_by_key(|(part, _)| (std::cmp::Reverse(part.slices), part.start));
     let mut found: Vec<Choice> = Vec::new();
     for keep in (0..1_u32 << idle.len().min(16)).rev() {
         let kept = |at: &usize| keep & (1 << at) != 0;
         let stay = (0..idle.len()).filter(kept).map(|at| idle[at]);
         let stay: Vec<_> = pinned.iter().copied().chain(stay).collect();
-        let mut counts = vec![0; wanted.len()];
-        let known = stay.iter().all(|part| {
-            let at = wanted.iter().position(|&(size, _)| size == part.slices);
-            at.map(|at| counts[at] += 1).is_some()
-        });
-        if !known {
+        if !may_stay(&stay) {
             continue;
         }
+        let of = |size: &u32| {
+            let same = stay.iter().filter(|part| part.slices == *size && serves(part));
+            u32::try_from(same.count()).unwrap_or(u32::MAX)
+        };
+        let mut counts: Vec<_> = sizes.iter().map(of).collect();
         let destroyed: Vec<_> = (0..idle.len()).filter(|at| !kept(at)).map(|at| idle[at]).collect();
-        let mut places: Vec<_> = wanted
-            .iter()
-            .enumerate()
-            .flat_map(|(at, &(slices, _))| {
-                starts(whole, slices).map(move |start| {
-                    let part = Part {
-                        start,
-                        slices,
-                        pinned: false,
-                    };
-                    (part, at)
-                })
-            })
-            .collect();
-        places.sort_unstable_by_key(|(part, _)| (std::cmp::Reverse(part.slices), part.start));
         let occupied = stay.iter().fold(0, |mask, part| mask | part.mask());
         extend(
             &places,
@@ -226,7 +283,6 @@ fn choices(whole: u32, parts: &[Part], wanted: &[(u32, u32)]) -> Vec<Choice> {
             },
         );
     }
-    found.retain(|choice| choice.counts.iter().any(|&n| n > 0));
     found.sort_by_key(|choice| choice.destroyed.len());
     found
 }

@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::mig::{
-    Board, Change, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, Plan, PlanError, Profile,
-    loss::Losses, plan,
+    Board, Change, Compute, ComputeChange, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, Plan,
+    PlanError, Profile, loss::Losses, plan,
 };
 
 /// A plan that moves instances together so that a block becomes free.
@@ -176,6 +176,9 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
     );
     let mut gpus = fleet.gpus().to_vec();
     gpus[at].instances = stay.into_iter().chain([taken]).collect();
+    // GPU instances move as they are, with the compute instances in them.
+    let all_held = gpus.iter_mut().flat_map(|gpu| &mut gpu.instances);
+    all_held.for_each(|held| held.compute = Compute::Whole);
     // Nothing is switched on for a move.
     gpus.iter_mut()
         .filter(|gpu| gpu.mode == Mode::Disabled)
@@ -208,12 +211,13 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
         .changes
         .sort_by_key(|change| order.get(change.gpu.as_str()).copied());
     found.changes.iter_mut().for_each(|change| change.destroyed.sort());
+    let moves = moves(&found.changes);
+    carry_over(fleet, &moves, &mut found.changes);
     found.cost = cost(fleet, &found)?;
     found.at_least = Cost {
         destroyed: found.at_least.destroyed.min(found.cost.destroyed),
         ..Cost::default()
     };
-    let moves = moves(&found.changes);
     Some(Defragmentation {
         gpu: target.name.clone(),
         block,
@@ -221,6 +225,31 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
         moves,
         plan: found,
     })
+}
+
+/// What was divided is divided the same where it gets to.
+fn carry_over(fleet: &Fleet, moves: &[Move], changes: &mut [Change]) {
+    for one in moves {
+        let held = fleet.gpu(&one.from.0).and_then(|gpu| {
+            let mut held = gpu.instances.iter();
+            held.find(|held| (held.instance.placement, &held.instance.profile) == (one.from.1, &one.profile))
+        });
+        let Some(held) = held.filter(|held| !held.compute.is_whole()) else {
+            continue;
+        };
+        let mut created = held.parts();
+        created.sort_unstable_by_key(|part| (std::cmp::Reverse(part.slices), part.start));
+        if let Some(change) = changes.iter_mut().find(|change| change.gpu == one.to.0) {
+            change.compute.push(ComputeChange {
+                instance: Instance {
+                    placement: one.to.1,
+                    profile: one.profile.clone(),
+                },
+                destroyed: Vec::new(),
+                created,
+            });
+        }
+    }
 }
 
 fn cost(fleet: &Fleet, plan: &Plan) -> Option<Cost> {

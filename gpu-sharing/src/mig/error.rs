@@ -126,12 +126,6 @@ pub enum PlanError {
         /// The models there are.
         boards: Vec<String>,
     },
-    /// Plans are made of GPU instances; compute instances are cut out of these.
-    #[error("`{profile}` is a compute instance; plan its GPU instance `{}`", profile.gpu_instance())]
-    ComputeInstance {
-        /// The profile.
-        profile: Profile,
-    },
     /// There is not enough room, whatever is done with idle instances.
     #[error(transparent)]
     Short(Box<Shortage>),
@@ -176,8 +170,8 @@ pub enum PlanError {
 /// `wanted - short` of the profile can be placed together with all of `beside`, and no more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{short} of {wanted} × `{profile}` do not fit{} on {}: {short} free block{} of {slots} slot{} {} short",
-    beside_text(beside), gpus_text(gpus), plural(*short), plural((*slots).into()), if *short == 1 { "is" } else { "are" }
+    "{short} of {wanted} × `{profile}` do not fit{} on {}: {blocks} free block{} of {slots} slot{} {} short",
+    beside_text(beside), gpus_text(gpus), plural(*blocks), plural((*slots).into()), if *blocks == 1 { "is" } else { "are" }
 )]
 pub struct Shortage {
     /// The profile that there is not room for.
@@ -186,7 +180,9 @@ pub struct Shortage {
     pub wanted: u32,
     /// How many of them have no place, at least.
     pub short: u32,
-    /// Memory slots of the block that one of them needs; the smallest, where boards differ.
+    /// The blocks that these need: as many, or fewer where compute instances share one.
+    pub blocks: u32,
+    /// Memory slots of such a block; the smallest, where boards differ.
     pub slots: u8,
     /// Larger profiles and how many of each are wanted too.
     pub beside: Vec<(Profile, u32)>,

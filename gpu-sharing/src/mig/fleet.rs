@@ -29,7 +29,7 @@ pub struct Held {
     pub instance: Instance,
     /// In use: no plan destroys it, and it serves no new demand.
     pub pinned: bool,
-    /// The compute instances in it. Only [`reshape`](crate::mig::reshape) looks at them.
+    /// The compute instances in it.
     #[serde(default, skip_serializing_if = "Compute::is_whole")]
     pub compute: Compute,
 }

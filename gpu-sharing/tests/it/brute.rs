@@ -1,8 +1,8 @@
 //! The least cost of serving a demand, by trying everything.
 //!
 //! Knows nothing of the crate but the two words below: the tables are written down again, legality is "no shared slot and
-//! not too many", the loss is counted by trying all sets of runs, and the fleet is searched GPU by GPU with every reachable
-//! remainder of the demand.
+//! not too many", the loss is counted by trying all sets of runs, GPU instances are divided in every way there is, and the
+//! fleet is searched GPU by GPU with every reachable remainder of the demand.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,8 +17,46 @@ pub(crate) type Cost = [u32; 4];
 pub(crate) struct Gpu {
     pub(crate) table: Table,
     pub(crate) enabled: bool,
-    /// Profile, place, pinned.
-    pub(crate) instances: Vec<(Profile, Placement, bool)>,
+    pub(crate) instances: Vec<Held>,
+}
+
+/// A GPU instance that is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) profile: Profile,
+    pub(crate) at: Placement,
+    /// Its compute instances.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// First compute slice, slices, pinned.
+pub(crate) type Part = (u32, u32, bool);
+
+impl Held {
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.parts.iter().any(|part| part.2)
+    }
+
+    fn is_whole(&self) -> bool {
+        matches!(self.parts[..], [(0, slices, _)] if slices == self.profile.slices())
+    }
+}
+
+/// Where compute instances can lie in a GPU instance: slices, and the first ones.
+pub(crate) fn cuts(whole: u32) -> &'static [(u32, &'static [u32])] {
+    match whole {
+        1 => &[(1, &[0])],
+        2 => &[(1, &[0, 1]), (2, &[0])],
+        3 => &[(1, &[0, 1, 2]), (2, &[0]), (3, &[0])],
+        4 => &[(1, &[0, 1, 2, 3]), (2, &[0, 2]), (4, &[0])],
+        _ => &[
+            (1, &[0, 1, 2, 3, 4, 5, 6]),
+            (2, &[0, 2, 4]),
+            (3, &[0, 4]),
+            (4, &[0]),
+            (7, &[0]),
+        ],
+    }
 }
 
 pub(crate) fn table(rows: &[(&str, &[u8], u8, usize)]) -> Table {
@@ -111,38 +149,104 @@ fn finish(
     losses: &mut HashMap<u32, u32>,
     found: &mut HashMap<Vec<u32>, Cost>,
 ) {
-    let stays = |(profile, placement, _): &(Profile, Placement, bool)| chosen.contains(&(profile, *placement));
-    if !gpu.instances.iter().filter(|held| held.2).all(stays) {
+    let stays = |held: &Held| chosen.contains(&(&held.profile, held.at));
+    if !gpu.instances.iter().filter(|held| held.is_pinned()).all(stays) {
         return;
     }
-    let destroyed = gpu.instances.iter().filter(|held| !stays(held)).count();
-    let created = chosen.len() + destroyed - gpu.instances.len();
-    let touched = u32::from(destroyed + created > 0);
-    let serves = names.iter().map(|name| {
-        let pinned = |at: &Placement| gpu.instances.iter().any(|held| held.2 && held.1 == *at);
-        u32::try_from(
-            chosen
-                .iter()
-                .filter(|(profile, at)| profile == name && !pinned(at))
-                .count(),
-        )
-        .expect("few")
-    });
+    let gone: Vec<_> = gpu.instances.iter().filter(|held| !stays(held)).collect();
+    let kept = gpu.instances.len() - gone.len();
+    let destroyed: usize = gone.iter().map(|held| held.parts.len().max(1)).sum();
+    let moved = chosen.len() > kept || !gone.is_empty();
     let slots: u32 = chosen
         .iter()
         .flat_map(|(_, at)| at.start..at.start + at.size)
         .fold(0, |mask, slot| mask | 1 << slot);
-    let mode = if gpu.enabled { 0 } else { touched };
-    let cost = [
-        u32::try_from(destroyed).expect("few"),
-        touched,
-        mode,
-        *losses.entry(slots).or_insert_with(|| lost(&gpu.table, slots)),
-    ];
+    let loss = *losses.entry(slots).or_insert_with(|| lost(&gpu.table, slots));
+    let mut open: HashMap<Vec<u32>, (u32, bool)> =
+        HashMap::from([(vec![0; names.len()], (u32::try_from(destroyed).expect("few"), moved))]);
+    for (profile, at) in chosen {
+        let held = gpu
+            .instances
+            .iter()
+            .find(|held| held.profile == **profile && held.at == *at);
+        let mut next: HashMap<Vec<u32>, (u32, bool)> = HashMap::new();
+        for (before, (destroyed, changed)) in &open {
+            for (more, (gone, differs)) in &divisions(profile, held, names) {
+                let serves = before.iter().zip(more).map(|(a, b)| a + b).collect();
+                let cost = (destroyed + gone, *changed || *differs);
+                next.entry(serves)
+                    .and_modify(|known| *known = cost.min(*known))
+                    .or_insert(cost);
+            }
+        }
+        open = next;
+    }
+    for (serves, (destroyed, changed)) in open {
+        let touched = u32::from(changed);
+        let cost = [destroyed, touched, if gpu.enabled { 0 } else { touched }, loss];
+        found
+            .entry(serves)
+            .and_modify(|known| *known = cost.min(*known))
+            .or_insert(cost);
+    }
+}
+
+/// Every way to divide a GPU instance: what it serves then, how many compute instances go, and whether it changes.
+fn divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> HashMap<Vec<u32>, (u32, bool)> {
+    let whole = profile.slices();
+    let wanted: Vec<_> = names.iter().filter(|name| name.gpu_instance() == *profile).collect();
+    let parts = held.map(|held| held.parts.clone()).unwrap_or_default();
+    let mut found = HashMap::new();
+    let mut end = |chosen: &[(u32, u32)]| {
+        if !parts
+            .iter()
+            .filter(|part| part.2)
+            .all(|part| chosen.contains(&(part.0, part.1)))
+        {
+            return;
+        }
+        let gone = parts.iter().filter(|part| !chosen.contains(&(part.0, part.1))).count();
+        let differs = held.is_some() && (gone > 0 || chosen.len() > parts.len());
+        let pinned = |at: &(u32, u32)| parts.contains(&(at.0, at.1, true));
+        let serves = |name: &&Profile| {
+            let of_name = |at: &&(u32, u32)| name.gpu_instance() == *profile && at.1 == name.compute_slices();
+            u32::try_from(chosen.iter().filter(of_name).filter(|at| !pinned(at)).count()).expect("few")
+        };
+        let cost = (u32::try_from(gone).expect("few"), differs);
+        found
+            .entry(names.iter().map(serves).collect())
+            .and_modify(|known: &mut (u32, bool)| *known = cost.min(*known))
+            .or_insert(cost);
+    };
+    // One that nobody wants to be divided stays as it is, or is made whole.
+    let asked = wanted.iter().any(|name| name.compute_slices() != whole);
+    if wanted.is_empty() && held.is_some() {
+        end(&parts.iter().map(|part| (part.0, part.1)).collect::<Vec<_>>());
+    } else if !asked && held.is_none_or(Held::is_whole) {
+        end(&[(0, whole)]);
+    } else {
+        let places = cuts(whole).iter();
+        let places: Vec<_> = places
+            .flat_map(|(slices, starts)| starts.iter().map(move |start| (*start, *slices)))
+            .collect();
+        apart(&places, &mut Vec::new(), &mut end);
+    }
     found
-        .entry(serves.collect())
-        .and_modify(|known| *known = cost.min(*known))
-        .or_insert(cost);
+}
+
+fn apart(rest: &[(u32, u32)], chosen: &mut Vec<(u32, u32)>, end: &mut impl FnMut(&[(u32, u32)])) {
+    let Some((&(start, slices), rest)) = rest.split_first() else {
+        return end(chosen);
+    };
+    apart(rest, chosen, end);
+    if chosen
+        .iter()
+        .all(|&(other, of)| start + slices <= other || other + of <= start)
+    {
+        chosen.push((start, slices));
+        apart(rest, chosen, end);
+        chosen.pop();
+    }
 }
 
 /// For each set of places, the slots that no longer fit into it, summed.

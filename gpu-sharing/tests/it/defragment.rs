@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases},
+    fleets::{Case, cases, divided},
 };
 
 fn movable(fleet: &Fleet) -> BTreeMap<Profile, u32> {
@@ -17,6 +17,22 @@ fn movable(fleet: &Fleet) -> BTreeMap<Profile, u32> {
         .filter(|held| !held.pinned)
     {
         *all.entry(held.instance.profile.clone()).or_default() += 1;
+    }
+    all
+}
+
+/// The idle GPU instances, each with the sizes of its compute instances.
+fn sizes(fleet: &Fleet) -> BTreeMap<(Profile, Vec<u32>), u32> {
+    let mut all = BTreeMap::new();
+    for held in fleet
+        .gpus()
+        .iter()
+        .flat_map(|gpu| &gpu.instances)
+        .filter(|held| !held.pinned)
+    {
+        let mut sizes: Vec<_> = held.parts().iter().map(|part| part.slices).collect();
+        sizes.sort_unstable();
+        *all.entry((held.instance.profile.clone(), sizes)).or_default() += 1;
     }
     all
 }
@@ -46,13 +62,17 @@ fn fewest(case: &Case, fleet: &Fleet, profile: &Profile) -> Option<u32> {
             if gpus[at]
                 .instances
                 .iter()
-                .any(|(_, place, pinned)| *pinned && place.overlaps(block))
+                .any(|held| held.is_pinned() && held.at.overlaps(block))
             {
                 continue;
             }
-            gpus[at].instances.retain(|(_, place, _)| !place.overlaps(block));
+            gpus[at].instances.retain(|held| !held.at.overlaps(block));
             let direct = u32::try_from(before - gpus[at].instances.len()).expect("few");
-            gpus[at].instances.push((profile.clone(), block, true));
+            gpus[at].instances.push(brute::Held {
+                profile: profile.clone(),
+                at: block,
+                parts: vec![(0, profile.slices(), true)],
+            });
             if let Some(cost) = brute::least(&gpus, &movable(fleet)) {
                 let moves = direct + cost[0];
                 fewest = Some(fewest.map_or(moves, |known: u32| known.min(moves)));
@@ -76,12 +96,13 @@ proptest! {
     }
 
     #[test]
-    fn a_larger_block_is_free_and_nothing_is_lost(case in cases(1..=4, 4, 6, 1, 1), moves in 0_u32..4) {
+    fn a_larger_block_is_free_and_nothing_is_lost(case in divided(1..=4, 4, 6, 1, 1), moves in 0_u32..4) {
         let fleet = case.fleet();
         if let Some(found) = defragment(&fleet, moves) {
             prop_assert!(found.moves.len() <= moves as usize);
             let after = found.plan.after(&fleet).unwrap();
             prop_assert_eq!(movable(&after), movable(&fleet));
+            prop_assert_eq!(sizes(&after), sizes(&fleet));
             let room = |fleet: &Fleet| {
                 fleet.gpus().iter().filter(|gpu| gpu.mode == Mode::Enabled).any(|gpu| {
                     let blocks = gpu.board.spec(&found.profile).map(|spec| spec.placements.clone()).unwrap_or_default();

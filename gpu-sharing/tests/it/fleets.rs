@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use gpu_sharing::mig::{Catalogue, Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Profile};
+use gpu_sharing::mig::{Catalogue, Compute, Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Part, Profile};
 use proptest::prelude::*;
 
 use crate::brute;
@@ -12,14 +12,32 @@ use crate::brute;
 pub(crate) struct Draft {
     board: usize,
     enabled: bool,
-    /// Which of all placements of the board to try, and whether the instance is pinned.
-    tries: Vec<(prop::sample::Index, bool)>,
+    tries: Vec<Try>,
+}
+
+/// An instance that may fit.
+#[derive(Debug, Clone)]
+struct Try {
+    /// Which of all placements of the board.
+    place: prop::sample::Index,
+    pinned: bool,
+    /// Which compute instances to try in it, and which of them are pinned then; none for one of its whole size.
+    cuts: Option<Vec<(prop::sample::Index, bool)>>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) gpus: Vec<Draft>,
-    demand: Vec<(usize, prop::sample::Index, u32)>,
+    demand: Vec<Asked>,
+}
+
+#[derive(Debug, Clone)]
+struct Asked {
+    board: usize,
+    profile: prop::sample::Index,
+    /// Of which of its sizes compute instances are wanted, if not GPU instances.
+    size: Option<prop::sample::Index>,
+    n: u32,
 }
 
 const BOARDS: [&str; 4] = ["H100-80GB", "A30-24GB", "A100-40GB", "RTX-PRO-6000-Blackwell-96GB"];
@@ -32,13 +50,50 @@ pub(crate) fn cases(
     kinds: usize,
     most: u32,
 ) -> impl Strategy<Value = Case> {
-    let tries = prop::collection::vec((any::<prop::sample::Index>(), prop::bool::weighted(0.4)), 0..=held);
+    drafts(gpus, boards, held, kinds, most, false)
+}
+
+/// The same with GPU instances that are divided, and demands of compute instances.
+pub(crate) fn divided(
+    gpus: std::ops::RangeInclusive<usize>,
+    boards: usize,
+    held: usize,
+    kinds: usize,
+    most: u32,
+) -> impl Strategy<Value = Case> {
+    drafts(gpus, boards, held, kinds, most, true)
+}
+
+fn drafts(
+    gpus: std::ops::RangeInclusive<usize>,
+    boards: usize,
+    held: usize,
+    kinds: usize,
+    most: u32,
+    divided: bool,
+) -> impl Strategy<Value = Case> {
+    let index = || any::<prop::sample::Index>();
+    let cuts = prop::collection::vec((index(), prop::bool::weighted(0.3)), 0..=4);
+    let one = (index(), prop::bool::weighted(0.4), prop::option::weighted(0.6, cuts));
+    let one = one.prop_map(move |(place, pinned, cuts)| Try {
+        place,
+        pinned,
+        cuts: cuts.filter(|_| divided),
+    });
+    let tries = prop::collection::vec(one, 0..=held);
     let gpu = (0..boards, prop::bool::weighted(0.85), tries).prop_map(|(board, enabled, tries)| Draft {
         board,
         enabled,
         tries,
     });
-    let demand = prop::collection::vec((0..boards, any::<prop::sample::Index>(), 1..=most), 1..=kinds);
+    let asked = (0..boards, index(), prop::option::weighted(0.6, index()), 1..=most);
+    let asked = asked.prop_map(move |(board, profile, size, n)| Asked {
+        board,
+        profile,
+        size: size.filter(|_| divided),
+        n,
+    });
+    let demand = prop::collection::vec(asked, 1..=kinds);
     (prop::collection::vec(gpu, gpus), demand).prop_map(|(gpus, demand)| Case { gpus, demand })
 }
 
@@ -49,17 +104,27 @@ impl Case {
     }
 
     pub(crate) fn demand(&self) -> Demand {
-        let profile = |board: usize, index: &prop::sample::Index| -> Profile {
-            let names = tables()[board].iter().map(|row| row.0.clone()).collect::<Vec<_>>();
-            index.get(&names).clone()
+        let profile = |asked: &Asked| -> Profile {
+            let names = tables()[asked.board]
+                .iter()
+                .map(|row| row.0.clone())
+                .collect::<Vec<_>>();
+            let whole = asked.profile.get(&names);
+            match asked.size.map(|size| size.get(brute::cuts(whole.slices())).0) {
+                Some(size) if size != whole.slices() => format!("{size}c.{whole}").parse().expect("a profile"),
+                _ => whole.clone(),
+            }
         };
-        self.demand
-            .iter()
-            .map(|(board, index, n)| (profile(*board, index), *n))
-            .collect()
+        self.demand.iter().map(|asked| (profile(asked), asked.n)).collect()
     }
 
     pub(crate) fn brute(&self) -> (Vec<brute::Gpu>, BTreeMap<Profile, u32>) {
+        let part = |part: Part| (part.start, part.slices, part.pinned);
+        let held = |held: &Held| brute::Held {
+            profile: held.instance.profile.clone(),
+            at: held.instance.placement,
+            parts: held.parts().into_iter().map(part).collect(),
+        };
         let gpu = |gpu: &GpuState| brute::Gpu {
             table: tables()[BOARDS
                 .iter()
@@ -67,11 +132,7 @@ impl Case {
                 .expect("one of these")]
             .clone(),
             enabled: gpu.mode == Mode::Enabled,
-            instances: gpu
-                .instances
-                .iter()
-                .map(|held| (held.instance.profile.clone(), held.instance.placement, held.pinned))
-                .collect(),
+            instances: gpu.instances.iter().map(held).collect(),
         };
         let demand = self.demand().iter().map(|(profile, n)| (profile.clone(), n)).collect();
         (self.fleet().gpus().iter().map(gpu).collect(), demand)
@@ -94,8 +155,8 @@ impl Draft {
             })
             .collect();
         let mut instances: Vec<Held> = Vec::new();
-        for (index, pinned) in self.tries.iter().filter(|_| self.enabled) {
-            let more = Held::whole(index.get(&places).clone(), *pinned);
+        for one in self.tries.iter().filter(|_| self.enabled) {
+            let more = one.held(one.place.get(&places).clone());
             let all = instances.iter().chain([&more]).map(|held| held.instance.clone());
             if Geometry::from_instances(&board, all).is_ok() {
                 instances.push(more);
@@ -107,6 +168,44 @@ impl Draft {
             board,
             mode,
             instances,
+        }
+    }
+}
+
+impl Try {
+    fn held(&self, instance: Instance) -> Held {
+        let Some(cuts) = &self.cuts else {
+            return Held::whole(instance, self.pinned);
+        };
+        let whole = instance.profile.slices();
+        let places = brute::cuts(whole).iter();
+        let places: Vec<_> = places
+            .flat_map(|(slices, starts)| starts.iter().map(move |start| (*start, *slices)))
+            .collect();
+        let mut parts: Vec<Part> = Vec::new();
+        for (at, pinned) in cuts {
+            let &(start, slices) = at.get(&places);
+            if parts
+                .iter()
+                .all(|other| start + slices <= other.start || other.start + other.slices <= start)
+            {
+                parts.push(Part {
+                    start,
+                    slices,
+                    pinned: *pinned,
+                });
+            }
+        }
+        parts.sort_unstable();
+        if let [part] = parts[..]
+            && part.slices == whole
+        {
+            return Held::whole(instance, part.pinned);
+        }
+        Held {
+            instance,
+            pinned: parts.iter().any(|part| part.pinned),
+            compute: Compute::Parts(parts),
         }
     }
 }

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
-use gpu_sharing::mig::{Cost, Demand, Fleet, Held, Mode, PlanError, plan};
+use gpu_sharing::mig::{Cost, Demand, Fleet, Held, Mode, Part, PlanError, Profile, plan};
 use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases},
+    fleets::{Case, cases, divided},
 };
 
 /// The plan costs what the independent search found, or is refused where that found none.
@@ -27,11 +27,25 @@ fn agrees(case: &Case) -> Result<(), TestCaseError> {
             prop_assert_eq!(fit, Some(shortage.wanted - shortage.short), "{}", shortage);
         }
         Err(PlanError::NotOffered { profile, .. }) => {
-            prop_assert!(fleet.gpus().iter().all(|gpu| gpu.board.spec(&profile).is_none()));
+            prop_assert!(
+                fleet
+                    .gpus()
+                    .iter()
+                    .all(|gpu| gpu.board.spec(&profile.gpu_instance()).is_none())
+            );
         }
         Err(other) => prop_assert!(false, "{}", other),
     }
     Ok(())
+}
+
+/// The name of a compute instance of so many slices.
+fn named(profile: &Profile, slices: u32) -> Profile {
+    if slices == profile.slices() {
+        profile.clone()
+    } else {
+        format!("{slices}c.{profile}").parse().expect("a profile")
+    }
 }
 
 /// What holds for every plan, least or not.
@@ -39,15 +53,13 @@ fn sound(fleet: &Fleet, demand: &Demand, made: &gpu_sharing::mig::Plan) -> Resul
     let after = made
         .after(fleet)
         .map_err(|error| TestCaseError::fail(error.to_string()))?;
-    let idle = |fleet: &Fleet| -> BTreeMap<_, u32> {
+    // By the names of compute instances: `2g.20gb`, or `1c.2g.20gb`.
+    let idle = |fleet: &Fleet| -> BTreeMap<Profile, u32> {
         let mut idle = BTreeMap::new();
-        for Held { instance, .. } in fleet
-            .gpus()
-            .iter()
-            .flat_map(|gpu| &gpu.instances)
-            .filter(|held| !held.pinned)
-        {
-            *idle.entry(instance.profile.clone()).or_default() += 1;
+        for held in fleet.gpus().iter().flat_map(|gpu| &gpu.instances) {
+            for part in held.parts().iter().filter(|part| !part.pinned) {
+                *idle.entry(named(&held.instance.profile, part.slices)).or_default() += 1;
+            }
         }
         idle
     };
@@ -56,13 +68,13 @@ fn sound(fleet: &Fleet, demand: &Demand, made: &gpu_sharing::mig::Plan) -> Resul
         prop_assert!(free.get(profile).is_some_and(|&free| free >= n), "{} of {}", n, profile);
     }
     for (before, after) in fleet.gpus().iter().zip(after.gpus()) {
-        for held in before.instances.iter().filter(|held| held.pinned) {
-            prop_assert!(
-                after.instances.contains(held),
-                "{} stays on {}",
-                held.instance,
-                before.name
-            );
+        for held in &before.instances {
+            let now = after.instances.iter().find(|now| now.instance == held.instance);
+            let now = now.map(Held::parts).unwrap_or_default();
+            let used = held.parts().into_iter().filter(|part| part.pinned);
+            for part in used {
+                prop_assert!(now.contains(&part), "{} stays on {}", held.instance, before.name);
+            }
         }
         prop_assert!(before.mode != Mode::Unavailable || before == after);
     }
@@ -72,8 +84,14 @@ fn sound(fleet: &Fleet, demand: &Demand, made: &gpu_sharing::mig::Plan) -> Resul
     );
     for (name, instance) in &made.serving {
         let gpu = after.gpu(name).expect("a GPU of the fleet");
-        let held = Held::whole(instance.clone(), false);
-        prop_assert!(gpu.instances.contains(&held), "{} on {}", instance, name);
+        let serves = |held: &Held| {
+            let of_size = |part: &Part| !part.pinned && part.slices == instance.profile.compute_slices();
+            let whole = instance.profile.gpu_instance();
+            held.instance.placement == instance.placement
+                && held.instance.profile == whole
+                && held.parts().iter().any(of_size)
+        };
+        prop_assert!(gpu.instances.iter().any(serves), "{} on {}", instance, name);
     }
     let again = plan(&after, demand).map_err(|error| TestCaseError::fail(error.to_string()))?;
     prop_assert!(
@@ -99,6 +117,16 @@ proptest! {
 
     #[test]
     fn plans_for_three_gpus_of_one_board_are_the_least(case in cases(3..=3, 1, 7, 6, 6)) {
+        agrees(&case)?;
+    }
+
+    #[test]
+    fn plans_with_compute_instances_for_one_gpu_are_the_least(case in divided(1..=1, 4, 6, 4, 4)) {
+        agrees(&case)?;
+    }
+
+    #[test]
+    fn plans_with_compute_instances_for_up_to_three_gpus_are_the_least(case in divided(2..=3, 3, 5, 4, 4)) {
         agrees(&case)?;
     }
 }

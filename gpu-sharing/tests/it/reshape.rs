@@ -1,6 +1,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use gpu_sharing::mig::{Catalogue, Fleet, Geometry, GpuState, Held, Mode, PlanError, Wanted, plan, reshape};
+use gpu_sharing::mig::{
+    Catalogue, Compute, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Wanted, plan, reshape,
+};
 
 fn gpu(name: &str, board: &str, mode: Mode, instances: &[(&str, u8, bool)]) -> GpuState {
     let board = Arc::clone(Catalogue::builtin().board(board).expect("built in"));
@@ -181,11 +183,71 @@ fn impossible_states_are_refused_with_the_gpu() {
 }
 
 #[test]
-fn compute_instances_are_refused_with_the_gpu_instance_to_ask_for() {
-    let fleet = Fleet::new([gpu("gpu-0", "H100-80GB", Mode::Enabled, &[])]).expect("empty");
-    let demand = [("1c.2g.20gb".parse().expect("a profile"), 1)].into_iter().collect();
-    assert_eq!(
-        plan(&fleet, &demand).expect_err("not a GPU instance").to_string(),
-        "`1c.2g.20gb` is a compute instance; plan its GPU instance `2g.20gb`"
+fn compute_instances_share_gpu_instances_also_one_that_is_in_use() {
+    #[track_caller]
+    fn check(instances: Vec<Held>, demand: &[(&str, u32)], expected: Result<&str, &str>) {
+        let mut gpu = gpu("gpu-0", "H100-80GB", Mode::Enabled, &[]);
+        gpu.instances = instances;
+        let fleet = Fleet::new([gpu]).expect("a legal state");
+        let demand = demand
+            .iter()
+            .map(|(profile, n)| (profile.parse().expect("a profile"), *n));
+        let steps = match plan(&fleet, &demand.collect()) {
+            Ok(plan) => {
+                let steps = plan.check(&fleet).expect("made for this state").steps().to_vec();
+                Ok(steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        assert_eq!(steps.as_deref().map_err(String::as_str), expected);
+    }
+    check(
+        Vec::new(),
+        &[("1c.3g.40gb", 2), ("2c.3g.40gb", 1)],
+        Ok("create 3g.40gb@0 on gpu-0, divided into 1c, create 3g.40gb@4 on gpu-0, divided into 2c + 1c"),
+    );
+    check(
+        Vec::new(),
+        &[("1c.2g.20gb", 1)],
+        Ok("create 2g.20gb@4 on gpu-0, divided into 1c"),
+    );
+    let mut used = gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("3g.40gb", 4, true)]).instances;
+    used[0].compute = Compute::Parts(vec![Part {
+        start: 0,
+        slices: 1,
+        pinned: true,
+    }]);
+    check(
+        used.clone(),
+        &[("1c.3g.40gb", 2)],
+        Ok("create 1c in 3g.40gb@4 on gpu-0, create 1c in 3g.40gb@4 on gpu-0"),
+    );
+    // Two slices start at 0 alone, which is in use.
+    check(
+        used.clone(),
+        &[("2c.3g.40gb", 1)],
+        Ok("create 3g.40gb@0 on gpu-0, divided into 2c"),
+    );
+    check(
+        used,
+        &[("1c.3g.40gb", 6)],
+        Err("1 of 6 × `1c.3g.40gb` do not fit on `gpu-0`: 1 free block of 4 slots is short"),
+    );
+    // One that is divided is no whole one, and making it one costs what is in it.
+    let mut idle = gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("3g.40gb", 4, false)]).instances;
+    idle[0].compute = Compute::Parts(vec![Part {
+        start: 0,
+        slices: 2,
+        pinned: false,
+    }]);
+    check(
+        idle,
+        &[("3g.40gb", 2)],
+        Ok("destroy 2c in 3g.40gb@4 on gpu-0, create 3g.40gb@0 on gpu-0, create 3c in 3g.40gb@4 on gpu-0"),
+    );
+    check(
+        Vec::new(),
+        &[("5c.7g.80gb", 1)],
+        Err("no GPU offers `5c.7g.80gb` (there are: H100-80GB)"),
     );
 }

@@ -15,6 +15,10 @@ pub const STATE_REASON: &str = "nvidia.com/mig.config.state-reason";
 /// Annotation (ours): the lease under which others wait, as JSON.
 pub const LEASE: &str = "nvidia.com/mig.pause-lease";
 
+/// Annotation (ours): the value of [`CONFIG`] for which the host was rebooted. It goes with success or another value; while it
+/// is there, the host is not rebooted for that value again.
+pub const REBOOTED: &str = "nvidia.com/mig.config.rebooted-for";
+
 /// The value of a label in [`PAUSED`] while its program is to wait. The operator's `DaemonSet`s then leave the node.
 pub const PAUSE: &str = "paused-for-mig-change";
 

@@ -29,6 +29,11 @@ impl NodeMeta {
             .filter(|value| !value.is_empty())
     }
 
+    /// The configuration for which the host was rebooted, if that has not been settled since.
+    pub fn rebooted_for(&self) -> Option<&str> {
+        self.annotations.get(names::REBOOTED).map(String::as_str)
+    }
+
     /// Whether a program that uses GPUs is waiting by its label.
     pub fn is_paused(&self) -> bool {
         names::PAUSED

@@ -41,6 +41,9 @@ impl Outcome<'_> {
     /// Reports the state with its value, and lets everybody go on: always both in one patch.
     pub fn end(&self, node: &NodeMeta) -> Change {
         let mut change = self.report();
+        if self.state == State::Success || node.rebooted_for() != Some(self.value) {
+            change.annotations.insert(names::REBOOTED.to_owned(), None);
+        }
         let restored = restored(node);
         change.labels.extend(restored.labels);
         change.annotations.extend(restored.annotations);
@@ -59,6 +62,10 @@ impl Outcome<'_> {
         change
             .annotations
             .insert(names::STATE_REASON.to_owned(), self.reason.map(shortened));
+        if self.state == State::Rebooting {
+            let value = Some(self.value.to_owned());
+            change.annotations.insert(names::REBOOTED.to_owned(), value);
+        }
         change
     }
 
@@ -139,6 +146,26 @@ mod tests {
         );
         assert!(!node.annotations.contains_key(names::STATE_REASON));
         assert!(good.end(&node).is_empty(), "nothing is written twice");
+    }
+
+    #[test]
+    fn a_reboot_is_remembered_until_success_or_another_value() {
+        #[track_caller]
+        fn check(state: State, value: &str, expected: Option<&str>) {
+            let mut node = NodeMeta::default();
+            let outcome = |state, value| Outcome {
+                state,
+                value,
+                reason: None,
+            };
+            node.apply(&outcome(State::Rebooting, "a").report());
+            assert_eq!(node.rebooted_for(), Some("a"));
+            node.apply(&outcome(state, value).end(&node));
+            assert_eq!(node.rebooted_for(), expected);
+        }
+        check(State::Failed, "a", Some("a"));
+        check(State::Success, "a", None);
+        check(State::Failed, "b", None);
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! A first choice for a fleet: the largest profiles first, each where it takes least from those that are still to come.
 //!
-//! On boards whose placements nest, and where no profile is offered by two boards, this serves all that can be served. It
-//! looks at pinned instances only; the passes after it find out which idle ones can stay.
+//! On boards whose placements nest, and where no profile is offered by two boards, this serves all GPU instances that can be
+//! served. It looks at pinned instances only; the passes after it find out which idle ones can stay.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::Table;
-use crate::mig::{Fleet, GpuState, Mode, geometry::Load, loss::Losses};
+use super::table::Table;
+use crate::mig::{
+    Board, Fleet, GpuState, Mode, Profile,
+    compute::{Choice, supplies},
+    geometry::Load,
+    loss::Losses,
+};
 
 /// A GPU that is being filled.
 struct Filling<'a> {
@@ -18,23 +23,29 @@ struct Filling<'a> {
     served: Vec<(u16, u8)>,
 }
 
+/// What one GPU instance is made for: rows, and how many of each.
+type Unit = Vec<(u16, u8)>;
+
 /// An option for each GPU that serves at least what fell on it; `order` is the rows, largest profile first.
 pub(super) fn fill(table: &Table, fleet: &Fleet, order: &[usize], wanted: &[u32]) -> Vec<u32> {
     let mut losses: Vec<_> = table.boards.iter().map(|(board, _)| Losses::new(board)).collect();
     let mut gpus: Vec<_> = fleet.gpus().iter().map(|gpu| Filling::new(table, gpu)).collect();
-    for (at, &row) in order.iter().enumerate() {
-        let to_come = |row: &Option<u16>| row.is_some_and(|row| order[at + 1..].contains(&row.into()));
+    let mut done: Vec<Profile> = Vec::new();
+    for &row in order {
+        let profile = table.profiles[row].gpu_instance();
+        if done.contains(&profile) {
+            continue; // compute instances of one GPU instance are filled in together
+        }
+        let to_come = |index: usize, board: &Board| {
+            let other = board.profile(index);
+            *other != profile && !done.contains(other) && table.profiles.iter().any(|p| p.gpu_instance() == *other)
+        };
         let mut rest: Vec<_> = table
             .boards
             .iter()
-            .map(|(board, rows)| Losses::only(board, |index| to_come(&rows[index])))
+            .map(|(board, _)| Losses::only(board, |index| to_come(index, board)))
             .collect();
-        let row16 = u16::try_from(row).unwrap_or(u16::MAX);
-        let index: Vec<_> = table
-            .boards
-            .iter()
-            .map(|(_, rows)| rows.iter().position(|r| *r == Some(row16)))
-            .collect();
+        let index: Vec<_> = table.boards.iter().map(|(board, _)| board.index(&profile)).collect();
         let mut queue = BinaryHeap::new();
         let mut offer = |gpus: &[Filling<'_>], at: usize| {
             let gpu = &gpus[at];
@@ -42,24 +53,54 @@ pub(super) fn fill(table: &Table, fleet: &Fleet, order: &[usize], wanted: &[u32]
             Some(Reverse((delta, at, mask)))
         };
         queue.extend((0..gpus.len()).filter_map(|at| offer(&gpus, at)));
-        for _ in 0..wanted[row] {
+        for unit in units(table, &profile, wanted) {
             let Some(Reverse((_, at, mask))) = queue.pop() else {
                 break;
             };
             let gpu = &mut gpus[at];
             gpu.occupied |= mask;
             index[gpu.board].into_iter().for_each(|index| gpu.load.add(index));
-            match gpu.served.iter_mut().find(|(r, _)| *r == row16) {
-                Some((_, n)) => *n += 1,
-                None => gpu.served.push((row16, 1)),
+            for (row, more) in unit {
+                match gpu.served.iter_mut().find(|(r, _)| *r == row) {
+                    Some((_, n)) => *n += more,
+                    None => gpu.served.push((row, more)),
+                }
             }
             queue.extend(offer(&gpus, at));
         }
+        done.push(profile);
     }
     gpus.iter()
         .zip(&table.groups)
         .map(|(gpu, options)| gpu.option(table, options))
         .collect()
+}
+
+/// The GPU instances that what is wanted of one profile takes, each divided so that it serves the most slices.
+fn units(table: &Table, profile: &Profile, wanted: &[u32]) -> Vec<Unit> {
+    let rows: Vec<_> = (0..wanted.len())
+        .filter(|&row| table.profiles[row].gpu_instance() == *profile)
+        .collect();
+    let sizes: Vec<_> = rows.iter().map(|&row| table.profiles[row].compute_slices()).collect();
+    let mut open: Vec<_> = rows.iter().map(|&row| wanted[row]).collect();
+    let choices = supplies(profile.slices(), &[], &sizes);
+    let mut units = Vec::new();
+    loop {
+        let served =
+            |choice: &Choice| -> Vec<u32> { choice.counts.iter().zip(&open).map(|(n, open)| *n.min(open)).collect() };
+        let slices = |served: &Vec<u32>| served.iter().zip(&sizes).map(|(n, size)| n * size).sum::<u32>();
+        let Some(best) = choices
+            .iter()
+            .map(served)
+            .max_by_key(slices)
+            .filter(|best| slices(best) > 0)
+        else {
+            return units;
+        };
+        open.iter_mut().zip(&best).for_each(|(open, n)| *open -= n);
+        let row = |(&row, &n): (&usize, &u32)| Some((u16::try_from(row).ok()?, u8::try_from(n).ok()?));
+        units.push(rows.iter().zip(&best).filter_map(row).filter(|&(_, n)| n > 0).collect());
+    }
 }
 
 impl<'a> Filling<'a> {

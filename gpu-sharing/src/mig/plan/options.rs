@@ -2,10 +2,14 @@
 
 use std::collections::HashMap;
 
+use super::divided::{self, Cut};
 use crate::mig::{Board, GpuState, Mode, Placement, geometry::Load, loss::Losses};
 
 /// Instances destroyed, GPUs touched, mode changes, loss left: compared in this order.
 pub(super) type Costs = [u32; 4];
+
+/// The rows that each profile of a board can serve: the size of the compute instance that is wanted, and its row.
+pub(super) type Offers = Vec<Vec<(u32, u16)>>;
 
 /// Options of all GPUs in one pool; GPUs in the same state share theirs.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +44,8 @@ impl Pool {
 pub(super) struct Way {
     pub(super) kept: Vec<(usize, Placement)>,
     pub(super) created: Vec<(usize, Placement)>,
+    /// What becomes of the instances that can serve demand, where any is divided or is to be.
+    pub(super) cuts: Vec<Cut>,
     pub(super) cost: Costs,
 }
 
@@ -161,10 +167,17 @@ impl<F: FnMut(&Counts, &[(usize, Placement)], &[(usize, Placement)], Costs)> Wal
 }
 
 /// The options of one GPU into the pool: for each supply the cheapest, less those that another serves more for no more.
-///
-/// `rows` gives the row of each profile of the board, if it is wanted at all.
-pub(super) fn options(gpu: &GpuState, rows: &[Option<u16>], losses: &mut Losses, pool: &mut Pool) -> Vec<u32> {
-    let wanted: Vec<_> = rows.iter().map(Option::is_some).collect();
+pub(super) fn options(gpu: &GpuState, offers: &Offers, losses: &mut Losses, pool: &mut Pool) -> Vec<u32> {
+    if divided::is_divided(gpu, offers) {
+        let all = divided::cheapest(gpu, offers, losses);
+        let kept = undominated(all, |more, less| more.iter().zip(less).all(|(more, less)| more >= less));
+        let options = kept.into_iter().map(|(supply, cost)| {
+            let rows = offers.iter().flatten().map(|&(_, row)| row);
+            pool.push(rows.zip(supply).filter(|&(_, n)| n > 0), cost)
+        });
+        return options.collect();
+    }
+    let wanted: Vec<_> = offers.iter().map(|sizes| !sizes.is_empty()).collect();
     let mut cheapest: HashMap<Counts, Costs> = HashMap::new();
     each_way(gpu, &wanted, losses, &mut |counts, _, _, cost| {
         cheapest
@@ -172,38 +185,47 @@ pub(super) fn options(gpu: &GpuState, rows: &[Option<u16>], losses: &mut Losses,
             .and_modify(|known| *known = cost.min(*known))
             .or_insert(cost);
     });
-    let mut all: Vec<_> = cheapest.into_iter().collect();
-    all.sort_unstable_by_key(|&(counts, cost)| (cost, counts));
-    let mut kept: Vec<(Counts, Costs)> = Vec::new();
-    for (counts, cost) in all {
-        // Earlier ones cost no more.
-        if !kept.iter().any(|(more, _)| at_least(more, &counts)) {
-            kept.push((counts, cost));
-        }
-    }
-    let options = kept.iter().map(|(counts, cost)| {
-        let served = rows
+    let options = undominated(cheapest, at_least).into_iter().map(|(counts, cost)| {
+        let served = offers
             .iter()
             .enumerate()
-            .filter_map(|(index, row)| Some((row.as_ref().copied()?, count(counts, index))));
-        pool.push(served.filter(|&(_, n)| n > 0), *cost)
+            .flat_map(|(index, sizes)| sizes.iter().map(move |&(_, row)| (row, count(&counts, index))));
+        pool.push(served.filter(|&(_, n)| n > 0), cost)
     });
     options.collect()
+}
+
+/// In order of their cost, without those that an earlier one is at least as much as.
+fn undominated<T: Ord>(all: HashMap<T, Costs>, at_least: impl Fn(&T, &T) -> bool) -> Vec<(T, Costs)> {
+    let mut all: Vec<_> = all.into_iter().collect();
+    all.sort_unstable_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    let mut kept: Vec<(T, Costs)> = Vec::new();
+    for (supply, cost) in all {
+        if !kept.iter().any(|(more, _)| at_least(more, &supply)) {
+            kept.push((supply, cost));
+        }
+    }
+    kept
 }
 
 /// A way to carry out an option, the first in order of the starts.
 pub(super) fn way(
     gpu: &GpuState,
-    rows: &[Option<u16>],
+    offers: &Offers,
     losses: &mut Losses,
     supply: &[(u16, u8)],
     cost: Costs,
 ) -> Option<Way> {
-    let wanted: Vec<_> = rows.iter().map(Option::is_some).collect();
+    if divided::is_divided(gpu, offers) {
+        return divided::way(gpu, offers, losses, supply, cost);
+    }
+    let wanted: Vec<_> = offers.iter().map(|sizes| !sizes.is_empty()).collect();
     let mut target = [0; 4];
-    for (index, row) in rows.iter().enumerate() {
-        let served = supply.iter().find(|(r, _)| Some(*r) == *row).map_or(0, |&(_, n)| n);
-        (0..served).for_each(|_| bump(&mut target, index, true));
+    for (index, sizes) in offers.iter().enumerate() {
+        let served = |row: u16| supply.iter().find(|(r, _)| *r == row).map_or(0, |&(_, n)| n);
+        for &(_, row) in sizes {
+            (0..served(row)).for_each(|_| bump(&mut target, index, true));
+        }
     }
     let mut found = None;
     each_way(gpu, &wanted, losses, &mut |counts, kept, created, at| {
@@ -211,6 +233,7 @@ pub(super) fn way(
             found = Some(Way {
                 kept: kept.to_vec(),
                 created: created.to_vec(),
+                cuts: Vec::new(),
                 cost,
             });
         }

@@ -385,6 +385,7 @@ fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<
             let way = Way {
                 kept: kept.to_vec(),
                 created: created.to_vec(),
+                cuts: Vec::new(),
                 cost,
             };
             best = Some((way, changes));

@@ -1,0 +1,346 @@
+//! The demand as rows, each GPU's options, and a chosen option for each GPU as a plan.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{
+    Change, Cost, Plan, greedy,
+    model::{Goal, Model, Stage},
+    options::{Offers, Pool, Way, options, way},
+    search::minimise,
+};
+use crate::mig::{
+    Board, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, PlanError, Profile, Shortage,
+    compute::{fewest, packed, sizes},
+    loss::Losses,
+};
+
+/// The demand as rows and the options of each GPU.
+pub(super) struct Table {
+    pub(super) profiles: Vec<Profile>,
+    wanted: Vec<u32>,
+    /// Each board, and the rows that its profiles serve.
+    pub(super) boards: Vec<(Arc<Board>, Offers)>,
+    pub(super) pool: Pool,
+    pub(super) groups: Vec<Vec<u32>>,
+}
+
+impl Table {
+    pub(super) fn new(fleet: &Fleet, demand: &Demand) -> Result<Self, PlanError> {
+        let (profiles, wanted): (Vec<_>, Vec<_>) = demand.iter().map(|(profile, n)| (profile.clone(), n)).unzip();
+        let mut table = Self {
+            profiles,
+            wanted,
+            boards: Vec::new(),
+            pool: Pool::default(),
+            groups: Vec::new(),
+        };
+        table.check_offers(fleet)?;
+        let mut losses: Vec<Losses> = Vec::new();
+        let mut known: HashMap<(usize, Mode, Vec<Held>), Vec<u32>> = HashMap::new();
+        for gpu in fleet.gpus() {
+            let board = table.board(&gpu.board);
+            if board == losses.len() {
+                losses.push(Losses::new(&gpu.board));
+            }
+            let (offers, losses) = (&table.boards[board].1, &mut losses[board]);
+            let pool = &mut table.pool;
+            let mut held = gpu.instances.clone();
+            held.sort();
+            let same = known.entry((board, gpu.mode, held));
+            let group = same.or_insert_with(|| options(gpu, offers, losses, pool)).clone();
+            table.groups.push(group);
+        }
+        Ok(table)
+    }
+
+    fn check_offers(&self, fleet: &Fleet) -> Result<(), PlanError> {
+        for profile in &self.profiles {
+            let offers =
+                |gpu: &GpuState| gpu.mode != Mode::Unavailable && gpu.board.index(&profile.gpu_instance()).is_some();
+            let exists = sizes(profile.slices()).any(|size| size == profile.compute_slices());
+            if !exists || !fleet.gpus().iter().any(offers) {
+                let mut boards: Vec<_> = fleet.gpus().iter().map(|gpu| gpu.board.to_string()).collect();
+                boards.sort();
+                boards.dedup();
+                return Err(PlanError::NotOffered {
+                    profile: profile.clone(),
+                    boards,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of a board in the table; boards are few.
+    fn board(&mut self, board: &Arc<Board>) -> usize {
+        let same = |(known, _): &(Arc<Board>, _)| Arc::ptr_eq(known, board) || known == board;
+        self.boards.iter().position(same).unwrap_or_else(|| {
+            let of = |spec: &crate::mig::ProfileSpec| {
+                let rows = self.profiles.iter().enumerate();
+                let rows = rows.filter(|(_, profile)| profile.gpu_instance() == spec.profile);
+                rows.filter_map(|(row, profile)| Some((profile.compute_slices(), u16::try_from(row).ok()?)))
+                    .collect()
+            };
+            self.boards
+                .push((Arc::clone(board), board.profiles().iter().map(of).collect()));
+            self.boards.len() - 1
+        })
+    }
+
+    /// A choice that serves all demand, or why there is none.
+    pub(super) fn serve(&self, fleet: &Fleet) -> Result<(Vec<u32>, Model), PlanError> {
+        let (choice, unserved, proven, model) = self.most(fleet, &self.wanted, vec![1; self.wanted.len()])?;
+        if unserved == 0 {
+            return Ok((choice, model));
+        }
+        if !proven {
+            return Err(PlanError::Undecided { unserved });
+        }
+        Err(self.shortage(fleet)?)
+    }
+
+    /// The first profile, from the largest down, of which there is not room for all beside the larger ones.
+    fn shortage(&self, fleet: &Fleet) -> Result<PlanError, PlanError> {
+        let order = self.largest_first();
+        let mut asked = vec![0; self.wanted.len()];
+        for (at, &row) in order.iter().enumerate() {
+            asked[row] = self.wanted[row];
+            // What came before fits; leaving it out must never pay.
+            let mut weights = vec![asked[row].saturating_add(1).min(10_000); asked.len()];
+            weights[row] = 1;
+            let (_, unserved, proven, _) = self.most(fleet, &asked, weights)?;
+            if unserved > 0 {
+                if !proven {
+                    return Err(PlanError::Undecided { unserved });
+                }
+                let beside = order[..at]
+                    .iter()
+                    .map(|&row| (self.profiles[row].clone(), self.wanted[row]));
+                return Ok(PlanError::Short(Box::new(Shortage {
+                    profile: self.profiles[row].clone(),
+                    wanted: self.wanted[row],
+                    short: unserved.min(self.wanted[row]),
+                    blocks: self.blocks(row, unserved.min(self.wanted[row])),
+                    slots: self.slots(row),
+                    beside: beside.collect(),
+                    gpus: fleet.gpus().iter().map(|gpu| gpu.name.clone()).collect(),
+                })));
+            }
+        }
+        Err(PlanError::Undecided { unserved: 0 })
+    }
+
+    /// The GPU instances that so many of a row take.
+    fn blocks(&self, row: usize, n: u32) -> u32 {
+        let profile = &self.profiles[row];
+        fewest(profile.slices(), &[(profile.compute_slices(), n)]).unwrap_or(n)
+    }
+
+    /// Memory slots of the GPU instance; the fewest, where boards differ.
+    fn slots(&self, row: usize) -> u8 {
+        let profile = self.profiles[row].gpu_instance();
+        let offers = self.boards.iter().filter_map(|(board, _)| {
+            let index = board.index(&profile)?;
+            Some(board.rules()[index].slots)
+        });
+        offers.min().unwrap_or(0)
+    }
+
+    /// The rows by the share of its GPU that an instance takes, and where these are equal by what can lie in fewer places.
+    fn largest_first(&self) -> Vec<usize> {
+        let size = |&row: &usize| {
+            let profile = self.profiles[row].gpu_instance();
+            let share = |(board, _): &(Arc<Board>, Offers)| {
+                let index = board.index(&profile)?;
+                let rule = &board.rules()[index];
+                Some((
+                    u32::from(rule.slots) * 64 / u32::from(board.memory_slots()),
+                    Reverse(rule.placements.len()),
+                ))
+            };
+            self.boards.iter().filter_map(share).min()
+        };
+        let mut order: Vec<_> = (0..self.wanted.len()).collect();
+        order.sort_by_key(|row| Reverse((size(row), self.profiles[*row].clone())));
+        order
+    }
+
+    /// A choice that serves the most: what is left by weight, and whether that is proven to be the least.
+    fn most(
+        &self,
+        fleet: &Fleet,
+        wanted: &[u32],
+        weights: Vec<u32>,
+    ) -> Result<(Vec<u32>, u32, bool, Model), PlanError> {
+        let pool = self.pool.clone();
+        let mut model = Model {
+            pool,
+            groups: self.groups.clone(),
+            wanted: wanted.to_vec(),
+        };
+        let stage = Stage {
+            goal: Goal::Unserved(weights),
+            limits: Vec::new(),
+        };
+        let start = greedy::fill(self, fleet, &self.largest_first(), wanted);
+        let found = minimise(&mut model, &stage, start).ok_or(PlanError::Undecided { unserved: 0 })?;
+        model.groups.clone_from(&self.groups);
+        Ok((found.choice, found.value, found.at_least == found.value, model))
+    }
+
+    pub(super) fn plan(
+        &self,
+        fleet: &Fleet,
+        demand: &Demand,
+        model: &Model,
+        choice: &[u32],
+        at_least: Cost,
+    ) -> Result<Plan, PlanError> {
+        let mut excess: BTreeMap<usize, u32> = BTreeMap::new();
+        for &option in choice {
+            for &(row, n) in model.pool.supply(option) {
+                *excess.entry(row.into()).or_default() += u32::from(n);
+            }
+        }
+        for (&row, n) in &mut excess {
+            *n = n.saturating_sub(demand.count(&self.profiles[row]));
+        }
+        let mut plan = Plan {
+            changes: Vec::new(),
+            serving: Vec::new(),
+            cost: Cost::default(),
+            at_least,
+        };
+        let mut served = Vec::new();
+        for (gpu, &option) in fleet.gpus().iter().zip(choice) {
+            let Some((_, offers)) = self.boards.iter().find(|(board, _)| *board == gpu.board) else {
+                continue;
+            };
+            let mut losses = Losses::new(&gpu.board);
+            let (supply, cost) = (model.pool.supply(option), *model.pool.cost(option));
+            let way = way(gpu, offers, &mut losses, supply, cost);
+            let mut way = way.ok_or(PlanError::Undecided { unserved: 0 })?;
+            way.limit(&gpu.board, offers, &mut excess);
+            served.extend(self.served(gpu, offers, &way));
+            plan.add(gpu, &way, &mut losses);
+        }
+        plan.serving = limited(served, demand);
+        Ok(plan)
+    }
+
+    /// What of a way serves demand, and whether it is new.
+    fn served(&self, gpu: &GpuState, offers: &Offers, way: &Way) -> Vec<(String, Instance, bool)> {
+        let row = |index: usize, slices: u32| {
+            let found = offers[index].iter().find(|(size, _)| *size == slices);
+            found.map(|&(_, row)| &self.profiles[usize::from(row)])
+        };
+        let mut served = Vec::new();
+        let mut add = |(index, placement): (usize, Placement), slices: u32, new: bool| {
+            let Some(profile) = row(index, slices) else { return };
+            let profile = profile.clone();
+            served.push((gpu.name.clone(), Instance { placement, profile }, new));
+        };
+        for cut in &way.cuts {
+            cut.kept.iter().for_each(|part| add(cut.at, part.slices, false));
+            cut.created.iter().for_each(|part| add(cut.at, part.slices, true));
+        }
+        let undivided = |at: &&(usize, Placement)| !way.cuts.iter().any(|cut| cut.at == **at);
+        let whole = |index: usize| gpu.board.profile(index).slices();
+        for (all, new) in [(&way.kept, false), (&way.created, true)] {
+            all.iter().filter(undivided).for_each(|&at| add(at, whole(at.0), new));
+        }
+        served
+    }
+}
+impl Way {
+    /// Leaves out what is made beyond the demand: a plan that is not the least may do so, and one GPU instance can hold more
+    /// compute instances than are wanted.
+    fn limit(&mut self, board: &Board, offers: &Offers, excess: &mut BTreeMap<usize, u32>) {
+        let mut is_spare = |index: usize, slices: u32| {
+            let row = offers[index].iter().find(|(size, _)| *size == slices);
+            let spare = row.and_then(|&(_, row)| excess.get_mut(&row.into()));
+            spare.is_some_and(|spare| std::mem::replace(spare, spare.saturating_sub(1)) > 0)
+        };
+        let mut unused = Vec::new();
+        for cut in &mut self.cuts {
+            let before = cut.created.len();
+            cut.created.retain(|part| !is_spare(cut.at.0, part.slices));
+            let is_new = self.created.contains(&cut.at);
+            if is_new && cut.created.is_empty() {
+                unused.push(cut.at);
+            } else if is_new && cut.created.len() < before {
+                let whole = board.profile(cut.at.0).slices();
+                cut.created = packed(whole, &cut.created).unwrap_or_else(|| std::mem::take(&mut cut.created));
+            }
+        }
+        let cuts = &self.cuts;
+        self.created.retain(|at| {
+            let divided = cuts.iter().any(|cut| cut.at == *at);
+            !unused.contains(at) && (divided || !is_spare(at.0, board.profile(at.0).slices()))
+        });
+        self.cuts.retain(|cut| !unused.contains(&cut.at));
+    }
+}
+
+impl Plan {
+    fn add(&mut self, gpu: &GpuState, way: &Way, losses: &mut Losses) {
+        if gpu.mode == Mode::Unavailable {
+            return;
+        }
+        let instance = |&(index, placement): &(usize, _)| Instance {
+            placement,
+            profile: gpu.board.profile(index).clone(),
+        };
+        let idle = gpu.placed(false);
+        let destroyed: Vec<_> = idle.iter().filter(|at| !way.kept.contains(at)).map(instance).collect();
+        let created: Vec<_> = way.created.iter().map(instance).collect();
+        let after = gpu
+            .placed(true)
+            .into_iter()
+            .chain(way.kept.clone())
+            .chain(way.created.clone());
+        self.cost.loss += losses.of(after.fold(0, |mask, (_, placement)| mask | placement.mask()));
+        let mut compute: Vec<_> = way.cuts.iter().filter_map(|cut| cut.change(gpu, way)).collect();
+        compute.sort_by(|a, b| a.instance.cmp(&b.instance));
+        if destroyed.is_empty() && created.is_empty() && compute.is_empty() {
+            return;
+        }
+        let enable = gpu.mode == Mode::Disabled;
+        self.cost.destroyed += way.cost[0];
+        self.cost.touched += 1;
+        self.cost.mode_changes += u32::from(enable);
+        let mode = enable.then_some(true);
+        self.changes.push(Change {
+            gpu: gpu.name.clone(),
+            board: gpu.board.to_string(),
+            mode,
+            destroyed,
+            created,
+            compute,
+        });
+    }
+}
+
+/// Idle instances may serve more than is wanted: as many as are, in the order of the fleet. New ones were made to serve.
+fn limited(served: Vec<(String, Instance, bool)>, demand: &Demand) -> Vec<(String, Instance)> {
+    let mut open: BTreeMap<Profile, u32> = demand.iter().map(|(profile, n)| (profile.clone(), n)).collect();
+    let mut take = |instance: &Instance| match open.get_mut(&instance.profile) {
+        Some(n) if *n > 0 => {
+            *n -= 1;
+            true
+        }
+        _ => false,
+    };
+    let mut chosen = vec![false; served.len()];
+    for pass in [true, false] {
+        for (at, (_, instance, _)) in served.iter().enumerate().filter(|(_, (_, _, new))| *new == pass) {
+            chosen[at] = take(instance);
+        }
+    }
+    let both = served.into_iter().zip(chosen).filter(|(_, chosen)| *chosen);
+    both.map(|((gpu, instance, _), _)| (gpu, instance)).collect()
+}
