@@ -27,23 +27,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A fleet of three boards with 30 % of all slots pinned and 30 % idle, and the demand: 95 % of a hidden filling of what is not
-/// pinned, every other instance of it of the smallest profile.
+/// A fleet of three boards with 30 % of the slots pinned and 30 % idle, and the demand of a hidden filling of 95 % of the
+/// slots that are not pinned.
 fn fleet(gpus: usize, seed: u64) -> Result<(Fleet, Demand, u32), Box<dyn std::error::Error>> {
     let mut random = Random(seed);
     let boards = ["H100-80GB", "A30-24GB", "RTX-PRO-6000-Blackwell-96GB"];
     let mut states = Vec::new();
     let mut demand = Demand::default();
     let mut wanted = 0;
-    let (mut slots, mut taken) = (0, [0, 0]);
     for at in 0..gpus {
         let board = Arc::clone(Catalogue::builtin().board(boards[at % 3]).ok_or("built in")?);
         let profiles = board.base_profiles();
-        slots += usize::from(board.memory_slots());
         let mut instances: Vec<Held> = Vec::new();
-        let fill = |random: &mut Random, instances: &[Held], small: bool| {
-            let smallest = small && random.below(2) > 0;
-            let profile = &profiles[if smallest { 0 } else { random.below(profiles.len()) }];
+        let fill = |random: &mut Random, instances: &[Held]| {
+            let profile = &profiles[random.below(profiles.len())];
             let spec = board.spec(profile)?;
             let placement = spec.placements[random.below(spec.placements.len())];
             let more = Instance {
@@ -53,21 +50,27 @@ fn fleet(gpus: usize, seed: u64) -> Result<(Fleet, Demand, u32), Box<dyn std::er
             let all = instances.iter().map(|held| held.instance.clone()).chain([more.clone()]);
             Geometry::from_instances(&board, all).is_ok().then_some(more)
         };
-        for (pinned, taken) in [true, false].into_iter().zip(&mut taken) {
+        let share = |instances: &[Held], pinned| {
+            let slots = instances
+                .iter()
+                .filter(|held| held.pinned == pinned)
+                .map(|held| usize::from(held.instance.placement.size));
+            10 * slots.sum::<usize>() >= 3 * usize::from(board.memory_slots())
+        };
+        for pinned in [true, false] {
             for _ in 0..20 {
                 // Whole GPUs are not pinned: nothing could be planned on them.
                 let whole = |more: &Instance| more.placement.size == board.memory_slots();
-                if 10 * *taken < 3 * slots
-                    && let Some(instance) = fill(&mut random, &instances, false).filter(|more| !whole(more))
+                if !share(&instances, pinned)
+                    && let Some(instance) = fill(&mut random, &instances).filter(|more| !whole(more))
                 {
-                    *taken += usize::from(instance.placement.size);
                     instances.push(Held::whole(instance, pinned));
                 }
             }
         }
         let mut hidden: Vec<Held> = instances.iter().filter(|held| held.pinned).cloned().collect();
         for _ in 0..60 {
-            if let Some(instance) = fill(&mut random, &hidden, true) {
+            if let Some(instance) = fill(&mut random, &hidden) {
                 hidden.push(Held::whole(instance.clone(), false));
                 if random.below(100) < 95 {
                     demand.add(instance.profile, 1);

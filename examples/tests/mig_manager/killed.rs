@@ -1,11 +1,11 @@
-//! The manager is killed at each of its requests, and between the driver's steps: what the next one makes of it.
+//! The manager is killed at each of its requests: what the next one makes of it.
 
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-use super::{Bench, CLIENT, LIMIT, PAUSE};
+use super::Bench;
 
 /// Two whole GPUs, of which one is to be made of halves: somebody has to wait, instances go and come.
 fn bench() -> Bench {
@@ -38,39 +38,4 @@ fn a_manager_that_is_killed_at_any_of_its_requests_is_repaired_by_its_next_start
         }
     }
     assert!(last >= 10, "a change takes more requests than {last}");
-}
-
-#[test]
-fn a_manager_that_is_killed_between_any_two_steps_of_the_driver_is_repaired_by_its_next_start() {
-    for gone in [1, 4, 7, 8, 13] {
-        let bench = Bench::new();
-        for gpu in 0..2 {
-            for start in 0..7 {
-                bench.node.create_mig(gpu, "1g.10gb", Some(start)).expect("it fits");
-            }
-        }
-        let before = bench.devices();
-        for gpu in 0..2 {
-            bench
-                .node
-                .slow(gpu, Duration::from_millis(10))
-                .expect("it is simulated");
-        }
-        bench.ask("halves");
-        let manager = bench.start(&[]);
-        let left = || before.iter().filter(|uuid| bench.devices().contains(uuid)).count();
-        let start = Instant::now();
-        while left() > 14 - gone {
-            assert!(start.elapsed() < LIMIT, "{gone} are not gone");
-            thread::sleep(Duration::from_millis(1));
-        }
-        manager.kill();
-        assert_eq!(bench.api.state().labels[CLIENT], PAUSE, "killed in the middle");
-        for gpu in 0..2 {
-            bench.node.slow(gpu, Duration::ZERO).expect("it is simulated");
-        }
-        let _manager = bench.start(&[]);
-        bench.ends("success", "halves");
-        assert_eq!(bench.devices().len(), 4);
-    }
 }

@@ -448,7 +448,11 @@ fn a_file_that_cannot_be_read_is_named_until_it_can() {
     );
     fs::remove_dir(&file).unwrap();
     fs::write(&file, b"version: v1\n\xff").unwrap();
-    bench.wait("read again", |_| !bench.reason().contains("directory"));
+    bench.wait("read again", |now| {
+        let reason = now.annotations.get("nvidia.com/mig.config.state-reason");
+        let reason = reason.and_then(Value::as_str);
+        reason.is_some_and(|reason| !reason.contains("directory"))
+    });
     bench.ends("failed", "halves");
     fs::write(&file, CONFIG).unwrap();
     bench.ends("success", "halves");
