@@ -95,6 +95,7 @@ fn allocate_over_the_socket(node: &Node) {
         let (set, resource) = resource(node);
         let sockets = Sockets {
             kubelet: kubelet.registration_socket(),
+            pod_resources: None,
         };
         let plugin = tokio::spawn(async move { serve(resource.into(), &sockets, std::future::pending()).await });
         kubelet

@@ -62,6 +62,7 @@ impl Resource for Constant {
 async fn until_listed<R: Resource, K>(kubelet: &Kubelet, start: impl FnOnce() -> (Arc<R>, K)) -> Duration {
     let sockets = Sockets {
         kubelet: kubelet.registration_socket(),
+        pod_resources: None,
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let started = Instant::now();

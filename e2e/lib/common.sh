@@ -19,6 +19,8 @@ CGROUP=gpu-e2e${STATE//[!A-Za-z0-9]/-}
 SERVICES=(etcd kube-apiserver kube-controller-manager kube-scheduler containerd kubelet)
 PROGRAMS=(etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
 	containerd containerd-shim-runc-v2 ctr runc ptp host-local loopback busybox pause)
+# Which containerd the node runs: the newest, or 1.6, which has no CDI.
+CONTAINERD=${GPU_E2E_CONTAINERD:-}
 
 say() { printf 'e2e: %s\n' "$*" >&2; }
 die() {
@@ -41,6 +43,9 @@ need_root() { ((EUID == 0)) || die "$(basename "$0") needs root: it makes namesp
 
 # The folder of the programs, once `programs` has run.
 bin_dir() { cat "$STATE/bin-dir"; }
+
+# The folder of the node's containerd, which may be another.
+containerd_dir() { cat "$STATE/containerd-dir"; }
 
 # start_time PID: when the process started, in clock ticks since boot; with the pid it names one process for good.
 start_time() {
@@ -71,7 +76,7 @@ in_node() {
 	# nsenter goes to `/` of the new mount namespace, so the shell goes back to where the caller was.
 	# shellcheck disable=SC2016
 	nsenter --target "$pid" --mount --net --pid -- \
-		env PATH="$(bin_dir):$PATH" KUBECONFIG="$STATE/admin.kubeconfig" \
+		env PATH="$(containerd_dir):$(bin_dir):$PATH" KUBECONFIG="$STATE/admin.kubeconfig" \
 		GPU_E2E_STATE="$STATE" GPU_E2E_NODE="$NODE_NAME" \
 		sh -c 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"' sh "$PWD" "$@"
 }

@@ -39,7 +39,7 @@ service_command() {
 		;;
 	containerd)
 		# All at its usual places, so that what edits /etc/containerd/config.toml on real nodes works here.
-		COMMAND=("$bin/containerd")
+		COMMAND=("$(containerd_dir)/containerd")
 		;;
 	kubelet)
 		COMMAND=("$bin/kubelet" --config=/var/lib/kubelet/config.yaml --kubeconfig="$CERTS/kubelet.conf"
@@ -140,7 +140,12 @@ write_kubelet_config() {
 write_containerd_config() {
 	local bin
 	bin=$(bin_dir)
-	cat >"$STATE/containerd-config.toml" <<-EOF_CONTAINERD
+	if [[ $CONTAINERD == 1.* ]]; then containerd_config_2; else containerd_config_3; fi >"$STATE/containerd-config.toml"
+}
+
+# Without CAP_SYS_RESOURCE nobody may lower an oom score, and runc ends on the attempt: hence `restrict_oom_score_adj`.
+containerd_config_3() {
+	cat <<-EOF_CONTAINERD
 		version = 3
 		imports = ["/etc/containerd/conf.d/*.toml"]
 
@@ -148,7 +153,6 @@ write_containerd_config() {
 		  sandbox = "localhost/gpu-e2e/pause:test"
 
 		[plugins."io.containerd.cri.v1.runtime"]
-		  # Without CAP_SYS_RESOURCE nobody may lower an oom score, and runc ends on the attempt.
 		  restrict_oom_score_adj = $(lacks_sys_resource && echo true || echo false)
 
 		  [plugins."io.containerd.cri.v1.runtime".cni]
@@ -162,6 +166,30 @@ write_containerd_config() {
 		      runtime_type = "io.containerd.runc.v2"
 
 		      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+		        BinaryName = "$bin/runc"
+		        SystemdCgroup = false
+	EOF_CONTAINERD
+}
+
+containerd_config_2() {
+	cat <<-EOF_CONTAINERD
+		version = 2
+
+		[plugins."io.containerd.grpc.v1.cri"]
+		  sandbox_image = "localhost/gpu-e2e/pause:test"
+		  restrict_oom_score_adj = $(lacks_sys_resource && echo true || echo false)
+
+		  [plugins."io.containerd.grpc.v1.cri".cni]
+		    bin_dir = "$bin"
+		    conf_dir = "/etc/cni/net.d"
+
+		  [plugins."io.containerd.grpc.v1.cri".containerd]
+		    default_runtime_name = "runc"
+
+		    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+		      runtime_type = "io.containerd.runc.v2"
+
+		      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
 		        BinaryName = "$bin/runc"
 		        SystemdCgroup = false
 	EOF_CONTAINERD

@@ -5,6 +5,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::Write,
+    path::Path,
     process::{self, Command, Stdio},
     time::Duration,
 };
@@ -159,6 +160,18 @@ impl Cluster {
     pub fn restart(&self, service: &str) -> Result<()> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/cluster");
         run(Command::new(script).args(["restart", service]), None).map(drop)
+    }
+
+    /// Kills a service of the node; it starts again 2 s later, as systemd has it.
+    ///
+    /// # Errors
+    /// If there is no such service, or its process cannot be killed.
+    pub fn kill(&self, service: &str) -> Result<()> {
+        let state = env::var_os("GPU_E2E_STATE").context("GPU_E2E_STATE is not set: start the tests with `e2e/run`")?;
+        let file = Path::new(&state).join("pids").join(service);
+        let pid = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
+        let script = format!("kill -s KILL {}", pid.trim());
+        run(Command::new("sh").args(["-c", &script]), None).map(drop)
     }
 
     /// Waits until the node is Ready *and* its kubelet has said so after this call began.

@@ -102,6 +102,27 @@ impl GpuNode {
             .replace("INSTALL_DIR", install_dir))
     }
 
+    /// The manifest of the MPS daemon's DaemonSet.
+    ///
+    /// # Errors
+    /// If the driver root is not UTF-8.
+    pub fn mps_manifest(&self) -> Result<String> {
+        let root = self.driver_root();
+        let root = root.to_str().context("the driver root is not UTF-8")?;
+        Ok(include_str!("../manifests/mps-daemon.yaml")
+            .replace("path: DRIVER_ROOT", &format!("path: {root}"))
+            .replace("path: SIMULATION", &format!("path: {FOLDER}"))
+            .replace("mountPath: SIMULATION", &format!("mountPath: {FOLDER}")))
+    }
+
+    /// Gives the node the image of `cuda-devices`, [`images::CUDA`].
+    ///
+    /// # Errors
+    /// See [`images::cuda`] and [`Cluster::load`].
+    pub fn load_cuda(&self, cluster: &Cluster) -> Result<()> {
+        cluster.load(&images::cuda(&self.stack)?)
+    }
+
     /// The UUIDs of the GPUs, in the order of the node's files.
     ///
     /// # Errors

@@ -9,9 +9,15 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{Image, Layer};
 
+/// The image of our programs.
+pub const STACK: &str = "localhost/gpu-e2e/gpu-stack:test";
+
+/// The image of a CUDA program.
+pub const CUDA: &str = "localhost/gpu-e2e/cuda-devices:test";
+
 /// The names under which manifests know the images that the one of our programs stands in for.
 const STACK_TAGS: [&str; 4] = [
-    "localhost/gpu-e2e/gpu-stack:test",
+    STACK,
     "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
     "nvcr.io/nvidia/cuda:13.2.0-base-ubuntu24.04",
     "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda11.7.1-ubuntu20.04",
@@ -29,6 +35,8 @@ pub fn stack(programs: &Path) -> Result<Image> {
         "gpu-device-plugin",
         "gpu-feature-discovery",
         "gpu-mig-manager",
+        "gpu-mps-daemon",
+        "mps-control-daemon",
         "nvidia-device-plugin",
         "gpuctl",
         "gpu-toolkit",
@@ -41,20 +49,44 @@ pub fn stack(programs: &Path) -> Result<Image> {
     }
     // To run programs of the host.
     layer.host_program("/usr/sbin/chroot", "/usr/sbin/chroot")?;
-    for program in ["sh", "cat", "stat", "ls", "sleep", "env"] {
+    base(&mut layer)?;
+    Ok(Image {
+        layer,
+        env: vec![PATH.into()],
+        tags: STACK_TAGS.map(str::to_owned).into(),
+        ..Image::default()
+    })
+}
+
+/// `cuda-devices`, a program that needs the driver's `libcuda.so.1`, a shell, and the C library.
+///
+/// # Errors
+/// As [`stack`].
+pub fn cuda(programs: &Path) -> Result<Image> {
+    let mut layer = Layer::new();
+    layer.host_program("/usr/bin/cuda-devices", programs.join("cuda-devices"))?;
+    base(&mut layer)?;
+    Ok(Image {
+        layer,
+        env: vec![PATH.into()],
+        tags: vec![CUDA.into()],
+        ..Image::default()
+    })
+}
+
+/// As in the CUDA images, which some drivers are mounted into.
+const PATH: &str = "PATH=/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a distribution's base image has.
+fn base(layer: &mut Layer) -> Result<()> {
+    for program in ["sh", "cat", "stat", "ls", "sleep", "env", "flock"] {
         layer.host_program(format!("/usr/bin/{program}"), format!("/bin/{program}"))?;
     }
     for library in c_library()? {
         layer.host_file(&library, &library)?;
     }
     layer.dir("/tmp", 0o1777)?.dir("/etc", 0o755)?;
-    Ok(Image {
-        layer,
-        // As in the CUDA images, which some drivers are mounted into.
-        env: vec!["PATH=/usr/local/nvidia/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into()],
-        tags: STACK_TAGS.map(str::to_owned).into(),
-        ..Image::default()
-    })
+    Ok(())
 }
 
 /// The parts of this machine's C library that a program may be linked with.

@@ -7,17 +7,23 @@
 //! - [`images`]: the images of the tests
 //! - [`Cluster`]: `kubectl` with JSON answers
 //! - [`GpuNode`]: simulated GPUs and the device plugin on its node
+//! - [`plugin`]: the plugin's process and its configuration
+//! - [`pods`]: pods that go when their test does; [`Checkpoint`]: what they hold
 //! - [`wait`]: polling with a deadline and a message that says what was waited for
 
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod cluster;
 mod gpu_node;
 mod image;
 pub mod images;
+pub mod plugin;
+pub mod pods;
 pub mod wait;
 
 pub use crate::{
+    checkpoint::Checkpoint,
     cluster::{Cluster, Output},
     gpu_node::GpuNode,
     image::{Image, Layer},

@@ -2,101 +2,21 @@
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
-use anyhow::{Context, Result, ensure};
-use gpu_e2e::{Cluster, GpuNode, wait};
+use anyhow::{Context, Result};
+use gpu_e2e::{
+    Checkpoint, Cluster, GpuNode,
+    plugin::{self, Configured},
+    pods::{self, Pods, uuids},
+    wait,
+};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(1);
-const IMAGE: &str = "localhost/gpu-e2e/gpu-stack:test";
-const CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 
 /// A pod that asks for one GPU and stays.
-fn pod(name: &str) -> Value {
-    pod_of(name, "nvidia.com/gpu")
+fn gpu_pod(name: &str) -> Value {
+    pods::pod(name, "nvidia.com/gpu")
 }
-
-/// The same with one of another resource.
-fn pod_of(name: &str, resource: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "main",
-                "image": IMAGE,
-                "imagePullPolicy": "Never",
-                "command": ["sleep", "600"],
-                "resources": { "limits": { resource: 1 } },
-            }],
-        },
-    })
-}
-
-/// Deletes pods also where a test fails, so that the next has all GPUs.
-struct Pods<'a> {
-    cluster: &'a Cluster,
-    names: Vec<String>,
-}
-
-impl<'a> Pods<'a> {
-    fn new(cluster: &'a Cluster) -> Self {
-        Self {
-            cluster,
-            names: Vec::new(),
-        }
-    }
-
-    fn apply(&mut self, pod: &Value) -> Result<()> {
-        self.names.push(
-            pod["metadata"]["name"]
-                .as_str()
-                .expect("a test's pod has a name")
-                .to_owned(),
-        );
-        self.cluster.apply(pod).map(drop)
-    }
-}
-
-impl Drop for Pods<'_> {
-    fn drop(&mut self) {
-        for name in &self.names {
-            // A pod that stays fails the test that finds no GPU for its own.
-            let _ = self.cluster.delete("pod", "default", name, LIMIT);
-        }
-    }
-}
-
-/// The GPU that the kubelet's checkpoint says a pod holds.
-fn checkpointed(cluster: &Cluster, name: &str) -> Result<String> {
-    let uid = cluster.json(["get", "pod", name])?["metadata"]["uid"].clone();
-    let checkpoint: Value = serde_json::from_str(&fs::read_to_string(CHECKPOINT)?)?;
-    let entries = checkpoint["Data"]["PodDeviceEntries"]
-        .as_array()
-        .context("the checkpoint has no entries")?;
-    let entry = entries
-        .iter()
-        .find(|entry| entry["PodUID"] == uid)
-        .context("the pod is not in the checkpoint")?;
-    let ids: Vec<&str> = entry["DeviceIDs"]
-        .as_object()
-        .into_iter()
-        .flat_map(|nodes| nodes.values())
-        .flat_map(|ids| ids.as_array().into_iter().flatten())
-        .filter_map(Value::as_str)
-        .collect();
-    ensure!(ids.len() == 1, "the pod `{name}` holds {ids:?}");
-    Ok(ids[0].to_owned())
-}
-
-/// `GPU 0: NAME (UUID: GPU-…)` as `nvidia-smi -L` prints it.
-fn uuids(listing: &str) -> Vec<String> {
-    let uuid = |line: &str| Some(line.split_once("UUID: ")?.1.trim_end_matches(')').to_owned());
-    listing.lines().filter_map(uuid).collect()
-}
-
 #[test]
 fn the_smoke_test_prints_the_table_of_one_gpu() -> Result<()> {
     let cluster = Cluster::current()?;
@@ -123,7 +43,7 @@ fn each_pod_sees_the_one_gpu_that_the_kubelet_gave_it() -> Result<()> {
     let node = GpuNode::ready(&cluster)?;
     let mut pods = Pods::new(&cluster);
     for n in 0..4 {
-        let mut pod = pod(&format!("one-of-four-{n}"));
+        let mut pod = gpu_pod(&format!("one-of-four-{n}"));
         if n == 3 {
             // Asking by environment variable must not give more than the kubelet did.
             pod["spec"]["containers"][0]["env"] = json!([{ "name": "NVIDIA_VISIBLE_DEVICES", "value": "all" }]);
@@ -135,7 +55,7 @@ fn each_pod_sees_the_one_gpu_that_the_kubelet_gave_it() -> Result<()> {
         let name = format!("one-of-four-{n}");
         cluster.wait_for_phase("default", &name, "Running", LIMIT)?;
         let listing = cluster.exec("default", &name, &["nvidia-smi", "-L"])?.stdout;
-        let given = checkpointed(&cluster, &name)?;
+        let given = Checkpoint::one_of(&cluster, &name)?;
         assert_eq!(uuids(&listing), [given.as_str()], "{name}: {listing}");
 
         // The device node is that of the GPU on the node, and the only one of a GPU.
@@ -148,7 +68,7 @@ fn each_pod_sees_the_one_gpu_that_the_kubelet_gave_it() -> Result<()> {
     assert_eq!(seen.len(), 4);
 
     let fifth = "one-too-many";
-    pods.apply(&pod(fifth))?;
+    pods.apply(&gpu_pod(fifth))?;
     let pending = wait::until("the scheduler says that there is no GPU left", LIMIT, || {
         let pod = cluster.json(["get", "pod", fifth])?;
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -168,63 +88,19 @@ fn each_pod_sees_the_one_gpu_that_the_kubelet_gave_it() -> Result<()> {
 fn a_kubelet_restart_leaves_the_plugin_running_and_the_resource_back() -> Result<()> {
     let cluster = Cluster::current()?;
     let node = GpuNode::ready(&cluster)?;
-    let before = plugin_process(&cluster)?;
+    let before = plugin::process(&cluster)?;
     cluster.restart("kubelet")?;
     cluster.wait_for_ready_node(LIMIT)?;
     node.wait_for_allocatable(&cluster, "4")?;
-    assert_eq!(plugin_process(&cluster)?, before);
+    assert_eq!(plugin::process(&cluster)?, before);
 
     // Not the status from before the restart: a pod is really given a GPU.
     let mut pods = Pods::new(&cluster);
-    pods.apply(&pod("after-restart"))?;
+    pods.apply(&gpu_pod("after-restart"))?;
     cluster.wait_for_phase("default", "after-restart", "Running", LIMIT)?;
     let listing = cluster.exec("default", "after-restart", &["nvidia-smi", "-L"])?.stdout;
-    assert_eq!(uuids(&listing), [checkpointed(&cluster, "after-restart")?]);
+    assert_eq!(uuids(&listing), [Checkpoint::one_of(&cluster, "after-restart")?]);
     Ok(())
-}
-
-/// The plugin's configuration file, set anew at the end.
-struct Configured<'a>(&'a Cluster);
-
-impl<'a> Configured<'a> {
-    fn new(cluster: &'a Cluster, text: &str) -> Result<Self> {
-        let configured = Self(cluster);
-        configured.set(text)?;
-        Ok(configured)
-    }
-
-    fn set(&self, text: &str) -> Result<()> {
-        let config = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": "nvidia-device-plugin-config", "namespace": "kube-system" },
-            "data": { "config.yaml": text },
-        });
-        self.0.apply(&config)?;
-        // The kubelet brings a pod's volumes up to date when it looks at the pod: at the latest a minute later, or now.
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)?
-            .as_millis();
-        let annotation = format!("e2e/looked-at={now}");
-        let selector = "name=nvidia-device-plugin-ds";
-        self.0.kubectl([
-            "-n",
-            "kube-system",
-            "annotate",
-            "--overwrite",
-            "pods",
-            "-l",
-            selector,
-            &annotation,
-        ])?;
-        Ok(())
-    }
-}
-
-impl Drop for Configured<'_> {
-    fn drop(&mut self) {
-        // A node that is left otherwise fails the test that finds other resources than it expects.
-        let _ = self.set("version: v1");
-    }
 }
 
 const SHARED: &str = "
@@ -239,30 +115,28 @@ sharing:
 fn four_gpus_shared_by_four_run_sixteen_pods_after_an_edit_of_the_config_map() -> Result<()> {
     let cluster = Cluster::current()?;
     let node = GpuNode::ready(&cluster)?;
-    let before = plugin_process(&cluster)?;
-    let volume = config_volume(&cluster)?;
+    let before = plugin::process(&cluster)?;
+    let volume = plugin::config_volume(&cluster)?;
     let old = fs::read_link(volume.join("..data"))?;
     let configured = Configured::new(&cluster, &SHARED.replace("RENAME", "false"))?;
     let swapped = || Ok((fs::read_link(volume.join("..data"))? != old).then_some(()));
     wait::until("the kubelet has replaced the configuration file", LIMIT, swapped)?;
     wait::until("the plugin has taken it over", Duration::from_secs(5), || {
-        let log = cluster
-            .kubectl(["-n", "kube-system", "logs", "daemonset/nvidia-device-plugin-daemonset"])?
-            .stdout;
+        let log = plugin::log(&cluster)?;
         Ok(log.contains("the new configuration is in force").then_some(()))
     })?;
     node.wait_for_allocatable(&cluster, "16")?;
-    assert_eq!(plugin_process(&cluster)?, before);
+    assert_eq!(plugin::process(&cluster)?, before);
 
     let mut pods = Pods::new(&cluster);
     let names: Vec<_> = (0..16).map(|n| format!("one-of-sixteen-{n}")).collect();
     for name in &names {
-        pods.apply(&pod(name))?;
+        pods.apply(&gpu_pod(name))?;
     }
     let mut on = std::collections::BTreeMap::<String, usize>::new();
     for name in &names {
         cluster.wait_for_phase("default", name, "Running", LIMIT)?;
-        let given = checkpointed(&cluster, name)?;
+        let given = Checkpoint::one_of(&cluster, name)?;
         let (gpu, _) = given.split_once("::").context("the id of a replica")?;
         *on.entry(gpu.to_owned()).or_default() += 1;
     }
@@ -272,31 +146,33 @@ fn four_gpus_shared_by_four_run_sixteen_pods_after_an_edit_of_the_config_map() -
     configured.set(&SHARED.replace("RENAME", "true"))?;
     node.wait_for_allocatable_of(&cluster, "nvidia.com/gpu.shared", "16")?;
     node.wait_for_allocatable(&cluster, "0")?;
+    let mut pods = Pods::new(&cluster);
+    pods.apply(&pods::pod("on-shared", "nvidia.com/gpu.shared"))?;
+    cluster.wait_for_phase("default", "on-shared", "Running", LIMIT)?;
+    let given = Checkpoint::one_of(&cluster, "on-shared")?;
+    let listing = cluster.exec("default", "on-shared", &["nvidia-smi", "-L"])?.stdout;
+    assert_eq!(
+        given.split_once("::").map(|(gpu, _)| vec![gpu.to_owned()]),
+        Some(uuids(&listing))
+    );
+    drop(pods);
     drop(configured);
     node.wait_for_allocatable(&cluster, "4")?;
-    assert_eq!(plugin_process(&cluster)?, before);
+    assert_eq!(plugin::process(&cluster)?, before);
     Ok(())
-}
-
-/// Where the kubelet has the plugin's configuration file.
-fn config_volume(cluster: &Cluster) -> Result<std::path::PathBuf> {
-    let pods = cluster.json(["get", "pods", "-n", "kube-system", "-l", "name=nvidia-device-plugin-ds"])?;
-    let uid = pods["items"][0]["metadata"]["uid"].as_str().context("no plugin pod")?;
-    let folder = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~configmap/config");
-    Ok(folder.into())
 }
 
 #[test]
 fn mig_devices_come_and_go_while_a_pod_runs_on_another_gpu() -> Result<()> {
     let cluster = Cluster::current()?;
     let node = GpuNode::ready(&cluster)?;
-    let before = plugin_process(&cluster)?;
+    let before = plugin::process(&cluster)?;
     let configured = Configured::new(&cluster, "flags: { migStrategy: mixed }")?;
     let mut pods = Pods::new(&cluster);
     let (elsewhere, small) = ("beside-mig", "mig-small");
-    pods.apply(&pod(elsewhere))?;
+    pods.apply(&gpu_pod(elsewhere))?;
     cluster.wait_for_phase("default", elsewhere, "Running", LIMIT)?;
-    let held = checkpointed(&cluster, elsewhere)?;
+    let held = Checkpoint::one_of(&cluster, elsewhere)?;
     let divided = node.other_than(&held)?;
     let gpu = divided.to_string();
 
@@ -307,10 +183,10 @@ fn mig_devices_come_and_go_while_a_pod_runs_on_another_gpu() -> Result<()> {
     node.wait_for_allocatable_of(&cluster, "nvidia.com/mig-1g.10gb", "2")?;
     node.wait_for_allocatable_of(&cluster, "nvidia.com/mig-3g.40gb", "1")?;
     node.wait_for_allocatable(&cluster, "3")?;
-    pods.apply(&pod_of(small, "nvidia.com/mig-1g.10gb"))?;
+    pods.apply(&pods::pod(small, "nvidia.com/mig-1g.10gb"))?;
     cluster.wait_for_phase("default", small, "Running", LIMIT)?;
     let listing = cluster.exec("default", small, &["nvidia-smi", "-L"])?.stdout;
-    let mig = checkpointed(&cluster, small)?;
+    let mig = Checkpoint::one_of(&cluster, small)?;
     assert!(mig.starts_with("MIG-") && listing.contains(&mig), "{mig}: {listing}");
     cluster.delete("pod", "default", small, LIMIT)?;
 
@@ -327,8 +203,8 @@ fn mig_devices_come_and_go_while_a_pod_runs_on_another_gpu() -> Result<()> {
     node.sim(&["mig", "off", "--gpu", &gpu])?;
     node.wait_for_allocatable(&cluster, "4")?;
     cluster.wait_for_phase("default", elsewhere, "Running", LIMIT)?;
-    assert_eq!(checkpointed(&cluster, elsewhere)?, held);
-    assert_eq!(plugin_process(&cluster)?, before);
+    assert_eq!(Checkpoint::one_of(&cluster, elsewhere)?, held);
+    assert_eq!(plugin::process(&cluster)?, before);
     drop(configured);
     Ok(())
 }
@@ -345,14 +221,28 @@ fn mig_devices_of_one_size_are_offered_as_gpus() -> Result<()> {
     }
     node.wait_for_allocatable(&cluster, "8")?;
     let mut pods = Pods::new(&cluster);
-    pods.apply(&pod("mig-as-gpu"))?;
+    pods.apply(&gpu_pod("mig-as-gpu"))?;
     cluster.wait_for_phase("default", "mig-as-gpu", "Running", LIMIT)?;
-    let given = checkpointed(&cluster, "mig-as-gpu")?;
+    let given = Checkpoint::one_of(&cluster, "mig-as-gpu")?;
     let listing = cluster.exec("default", "mig-as-gpu", &["nvidia-smi", "-L"])?.stdout;
     assert!(
         given.starts_with("MIG-") && listing.contains(&given),
         "{given}: {listing}"
     );
+
+    // The instances of another GPU go and come while it runs. In between the node is not all alike, and what is left stays.
+    let held = uuids(&listing);
+    let divided = node.other_than(held.first().context("nvidia-smi lists the GPU")?)?;
+    for instance in node.instances(divided)? {
+        node.sim(&["mig", "destroy", &instance, "--gpu", &divided.to_string()])?;
+    }
+    node.wait_for_allocatable(&cluster, "6")?;
+    for _ in 0..2 {
+        node.sim(&["mig", "create", "3g.40gb", "--gpu", &divided.to_string()])?;
+    }
+    node.wait_for_allocatable(&cluster, "8")?;
+    cluster.wait_for_phase("default", "mig-as-gpu", "Running", LIMIT)?;
+    assert_eq!(Checkpoint::one_of(&cluster, "mig-as-gpu")?, given);
     drop(pods);
     for gpu in 0..4 {
         for instance in node.instances(gpu)? {
@@ -368,7 +258,7 @@ fn mig_devices_of_one_size_are_offered_as_gpus() -> Result<()> {
 fn a_gpu_with_an_xid_comes_back_and_one_that_is_lost_does_not_before_it_is_found() -> Result<()> {
     let cluster = Cluster::current()?;
     let node = GpuNode::ready(&cluster)?;
-    let before = plugin_process(&cluster)?;
+    let before = plugin::process(&cluster)?;
     node.sim(&["xid", "--gpu", "2", "95"])?;
     node.wait_for_allocatable(&cluster, "3")?;
     let capacity = cluster.json(["get", "node", cluster.node()])?["status"]["capacity"]["nvidia.com/gpu"].clone();
@@ -381,7 +271,7 @@ fn a_gpu_with_an_xid_comes_back_and_one_that_is_lost_does_not_before_it_is_found
     // Pods are admitted to the others meanwhile.
     let mut pods = Pods::new(&cluster);
     for n in 0..3 {
-        pods.apply(&pod(&format!("beside-lost-{n}")))?;
+        pods.apply(&gpu_pod(&format!("beside-lost-{n}")))?;
     }
     for n in 0..3 {
         cluster.wait_for_phase("default", &format!("beside-lost-{n}"), "Running", LIMIT)?;
@@ -391,7 +281,7 @@ fn a_gpu_with_an_xid_comes_back_and_one_that_is_lost_does_not_before_it_is_found
     node.wait_for_allocatable(&cluster, "3")?;
     node.sim(&["restore", "--gpu", "2"])?;
     node.wait_for_allocatable(&cluster, "4")?;
-    assert_eq!(plugin_process(&cluster)?, before);
+    assert_eq!(plugin::process(&cluster)?, before);
     Ok(())
 }
 
@@ -411,9 +301,9 @@ fn a_resource_quota_counts_gpus() -> Result<()> {
         Ok((quota["status"]["hard"]["requests.nvidia.com/gpu"] == "2").then_some(()))
     })?;
     for n in 0..2 {
-        pods.apply(&pod(&format!("within-quota-{n}")))?;
+        pods.apply(&gpu_pod(&format!("within-quota-{n}")))?;
     }
-    let third = pods.apply(&pod("beyond-quota"));
+    let third = pods.apply(&gpu_pod("beyond-quota"));
     let (deleted, complaint) = (
         cluster.delete("resourcequota", "default", "two-gpus", LIMIT),
         format!("{:#}", third.err().context("a third GPU is beyond the quota")?),
@@ -424,31 +314,4 @@ fn a_resource_quota_counts_gpus() -> Result<()> {
         "{complaint}"
     );
     Ok(())
-}
-
-/// Pid and start time of the one plugin on the node.
-fn plugin_process(cluster: &Cluster) -> Result<(String, String)> {
-    let selector = "name=nvidia-device-plugin-ds";
-    let pods = cluster.json(["get", "pods", "-n", "kube-system", "-l", selector])?;
-    let status = &pods["items"][0]["status"]["containerStatuses"][0];
-    ensure!(
-        pods["items"].as_array().is_some_and(|pods| pods.len() == 1),
-        "not one plugin pod: {pods}"
-    );
-    ensure!(status["restartCount"] == 0, "the plugin was restarted: {status}");
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").context("cannot list /proc")? {
-        let pid = entry?.file_name().to_string_lossy().into_owned();
-        let Ok(command) = fs::read(format!("/proc/{pid}/cmdline")) else {
-            continue;
-        };
-        if command.starts_with(b"nvidia-device-plugin\0") {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-            let after_name = stat.rsplit_once(") ").context("a strange /proc/<pid>/stat")?.1;
-            let start = after_name.split(' ').nth(19).context("a short /proc/<pid>/stat")?;
-            found.push((pid, start.to_owned()));
-        }
-    }
-    ensure!(found.len() == 1, "not one plugin process: {found:?}");
-    Ok(found.remove(0))
 }

@@ -171,6 +171,66 @@ fn pods_of_the_runtime_class_see_their_gpu_and_every_byte_comes_back() -> Result
     Ok(())
 }
 
+/// containerd 1.6 has no CDI, and lets an imported file replace the CRI plugin's whole table: its own file is edited.
+#[test]
+fn containerd_1_6_offers_the_runtime_class_and_every_byte_comes_back() -> Result<()> {
+    let cluster = Cluster::current()?;
+    let version = containerd_version(Path::new("/"), SOCKET.as_ref(), None);
+    assert_eq!(version.map(|version| version.to_string()).as_deref(), Some("1.6"));
+    let node = GpuNode::ready(&cluster)?;
+    let plain = fs::read_to_string(MAIN)?;
+    let before = containerd()?;
+    let mut applied = Applied {
+        cluster: &cluster,
+        objects: vec![
+            ("runtimeclass", "default", "nvidia".to_owned()),
+            ("daemonset", "kube-system", DAEMON_SET.to_owned()),
+        ],
+    };
+    cluster.apply_text(&node.toolkit_manifest(INSTALL_DIR)?)?;
+    wait::until("containerd runs anew", LIMIT, || {
+        Ok((containerd()? != before).then_some(()))
+    })?;
+    wait_for_log(&cluster, "the node is set up")?;
+    wait_for_log(&cluster, "containerd 1.6 has no CDI")?;
+    let set_up = containerd()?;
+    assert!(!Path::new(DROP_IN).exists(), "the main file is edited itself");
+    let main = fs::read_to_string(MAIN)?;
+    let mut lines = main.lines();
+    for line in plain.lines() {
+        assert!(lines.any(|other| other == line), "lost `{line}` in\n{main}");
+    }
+    cluster.wait_for_ready_node(LIMIT)?;
+
+    let uuid = node.uuids()?.pop().context("a GPU")?;
+    let asks = json!({ "env": [{ "name": "NVIDIA_VISIBLE_DEVICES", "value": uuid }] });
+    let mut with_runc = pod("with-runc", &asks);
+    with_runc["spec"]
+        .as_object_mut()
+        .context("a spec")?
+        .remove("runtimeClassName");
+    for pod in [&pod("of-class", &asks), &with_runc] {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        applied.objects.push(("pod", "default", name.clone()));
+        cluster.apply(pod)?;
+        cluster.wait_for_phase("default", &name, "Running", LIMIT)?;
+    }
+    let listing = cluster.exec("default", "of-class", &["nvidia-smi", "-L"])?.stdout;
+    assert_eq!(listing.matches("UUID: GPU-").count(), 1, "{listing}");
+    assert!(listing.contains(&uuid), "{listing}");
+    let devices = cluster.exec("default", "with-runc", &["ls", "/dev"])?.stdout;
+    assert!(!devices.contains("nvidia"), "{devices}");
+    assert_eq!(containerd()?, set_up, "once is enough");
+
+    applied.delete()?;
+    wait::until("containerd runs anew without the runtimes", LIMIT, || {
+        let is_gone = !Path::new(RECEIPT).exists() && containerd()? != set_up;
+        Ok(is_gone.then_some(()))
+    })?;
+    assert_eq!(fs::read_to_string(MAIN)?, plain);
+    cluster.wait_for_ready_node(LIMIT)
+}
+
 fn wait_for_log(cluster: &Cluster, line: &str) -> Result<()> {
     wait::until(&format!("the toolkit says `{line}`"), LIMIT, || {
         let selector = format!("app={DAEMON_SET}");

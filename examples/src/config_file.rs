@@ -1,4 +1,4 @@
-//! The configuration file that device plugin and feature discovery share.
+//! Configuration files, read within bounds.
 
 use std::{
     fs::{self, File},
@@ -11,13 +11,14 @@ use anyhow::Context;
 /// More than any has; a `ConfigMap` holds 1 MiB.
 const LONGEST: u64 = 1 << 20;
 
-/// Its text. What is no file is refused, because a pipe would be waited for; but for `/dev/null`, by which the vendor's config
+/// The text of the file that device plugin and feature discovery share. What is no file is refused, because a pipe would be waited for; but for `/dev/null`, by which the vendor's config
 /// manager says that there is nothing to configure.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     read_file(path).with_context(|| format!("cannot read the configuration file `{}`", path.display()))
 }
 
-fn read_file(path: &Path) -> io::Result<String> {
+/// The text of any configuration file.
+pub(crate) fn read_file(path: &Path) -> io::Result<String> {
     if path.canonicalize()? == Path::new("/dev/null") {
         return Ok(String::new());
     }

@@ -1,10 +1,10 @@
 //! `config-manager`: gives the programs of a node the configuration file that the node's label chooses, in the place of the
 //! vendor's program of that name; also `gpu-device-plugin config-manager`.
 
-use std::{ffi::OsString, path::PathBuf, pin::pin, process::ExitCode, time::Duration};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, pin::pin, process::ExitCode, time::Duration};
 
 use anyhow::{Context, bail};
-use clap::Parser;
+use clap::{Args, Parser};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::{
     Api, Client,
@@ -17,15 +17,20 @@ use tokio::{
 };
 
 use self::{
-    choice::{Choice, Fallback},
+    choice::{Choice, Fallback, NoChoice},
     link::Files,
     process::Receiver,
 };
 use crate::{cluster, logging::Logging, program, vendor};
 
 mod choice;
+#[cfg(all(feature = "device-plugin", feature = "node-events"))]
+mod follow;
 mod link;
 mod process;
+
+#[cfg(all(feature = "device-plugin", feature = "node-events"))]
+pub(crate) use self::follow::follow;
 
 /// Gives the programs of this node the configuration file that its label chooses.
 ///
@@ -48,15 +53,6 @@ struct ConfigManager {
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: String,
 
-    /// The label of the node that names a file
-    #[arg(
-        long,
-        env = "NODE_LABEL",
-        default_value = "nvidia.com/device-plugin.config",
-        value_name = "KEY"
-    )]
-    node_label: String,
-
     /// The folder of the files
     #[arg(long, env = "CONFIG_FILE_SRCDIR", value_name = "PATH")]
     config_file_srcdir: PathBuf,
@@ -65,20 +61,8 @@ struct ConfigManager {
     #[arg(long, env = "CONFIG_FILE_DST", value_name = "PATH")]
     config_file_dst: PathBuf,
 
-    /// The file that is chosen without a label
-    #[arg(
-        long,
-        env = "DEFAULT_CONFIG",
-        default_value = "",
-        hide_default_value = true,
-        value_name = "NAME"
-    )]
-    default_config: String,
-
-    /// What is chosen without a label and a default: `named` (the file `default`), `single` (the only file) or `empty` (no
-    /// settings), the first that is there; joined by commas
-    #[arg(long, env = "FALLBACK_STRATEGIES", value_delimiter = ',', value_name = "NAMES")]
-    fallback_strategies: Vec<Fallback>,
+    #[command(flatten)]
+    selection: Selection,
 
     /// Whether a program is signalled when its file is another one, or says something else
     #[arg(long, env = "SEND_SIGNAL", value_name = "BOOL", default_value = "true", value_parser = vendor::parse_bool,
@@ -102,6 +86,40 @@ struct ConfigManager {
     logging: Logging,
 }
 
+/// How a file is chosen; the same arguments for all who choose.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Selection {
+    /// The label of the node that names a configuration file
+    #[arg(
+        long,
+        env = "NODE_LABEL",
+        default_value = "nvidia.com/device-plugin.config",
+        value_name = "KEY"
+    )]
+    node_label: String,
+
+    /// The configuration file that is chosen without a label
+    #[arg(
+        long,
+        env = "DEFAULT_CONFIG",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "NAME"
+    )]
+    default_config: String,
+
+    /// What is chosen without a label and a default: `named` (the file `default`), `single` (the only file) or `empty` (no
+    /// settings), the first that is there; joined by commas
+    #[arg(long, env = "FALLBACK_STRATEGIES", value_delimiter = ',', value_name = "NAMES")]
+    fallback_strategies: Vec<Fallback>,
+}
+
+impl Selection {
+    fn choose(&self, label: &str, files: &BTreeSet<String>) -> Result<Choice, NoChoice> {
+        Choice::new(label, &self.default_config, &self.fallback_strategies, files)
+    }
+}
+
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long the API server may take before a program that chooses once gives up.
@@ -123,7 +141,7 @@ impl ConfigManager {
     async fn run(&self) -> anyhow::Result<()> {
         let config = cluster::config(self.kubeconfig.as_deref()).await?;
         let client = Client::try_from(config).context("cannot set up the way to the API server")?;
-        let labels = labels(client, &self.node_name, &self.node_label);
+        let labels = labels(client, &self.node_name, &self.selection.node_label);
         if self.oneshot {
             return self.once(labels).await;
         }
@@ -199,16 +217,14 @@ impl<'a> State<'a> {
     /// Makes the link lead to what is chosen.
     fn switch(&mut self) -> anyhow::Result<()> {
         let Some(label) = &self.label else { return Ok(()) };
-        let names = self.files.names()?;
+        let names = link::names(self.files.folder)?;
         let settings = self.settings;
-        let (default, fallbacks) = (&settings.default_config, &settings.fallback_strategies);
-        let choose = |label: &str| Choice::new(label, default, fallbacks, &names);
-        let choice = match choose(label) {
+        let choice = match settings.selection.choose(label, &names) {
             Ok(choice) => choice,
             // A program that starts finds no file at the end of such a link.
             Err(error) if self.files.is_broken() && !settings.oneshot => {
                 tracing::warn!("{error}: as without a label");
-                choose("")?
+                settings.selection.choose("", &names)?
             }
             Err(error) => return Err(error.into()),
         };

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::Context;
-use gpu_plugin::{NodeConfig, ResourceStatus, Sockets, Status, gpu_core::ownership::Owner};
+use gpu_plugin::{
+    Ailment, NodeConfig, ResourceStatus, Status,
+    gpu_core::{self, nvml::Library, ownership::Owner},
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
@@ -26,9 +29,10 @@ use crate::{
 };
 
 mod arguments;
+mod platform;
 
 /// The vendor's plugin takes it for "never register".
-const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE];
+const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE, env::POD_RESOURCES_SOCKET];
 
 /// How often the configuration file is looked at.
 const CONFIG_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,11 +49,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let plugin: DevicePlugin = program::parse_with(arguments::command(), MEANT_EMPTY, arguments);
     program::run(|| {
         plugin.logging.start()?;
-        let settings = plugin.settings()?;
-        let config = plugin.node_config(&settings.config)?;
         stop::end_in_time()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = runtime.block_on(serve(&plugin, settings, config));
+        let result = runtime.block_on(serve(plugin));
         // A driver call that hangs must not keep the process from ending.
         runtime.shutdown_timeout(Duration::from_millis(100));
         match result {
@@ -72,8 +74,25 @@ fn start_anew(why: &anyhow::Error) -> anyhow::Error {
     anyhow::Error::new(failed).context("cannot start anew with the new driver's library")
 }
 
-async fn serve(plugin: &DevicePlugin, settings: Settings, config: NodeConfig) -> anyhow::Result<()> {
+async fn serve(plugin: DevicePlugin) -> anyhow::Result<()> {
     let mut signals = StopSignals::new()?;
+    let mut choice = FileChoice::new(&plugin).await?;
+    let plugin = tokio::select! {
+        plugin = choice.next(&plugin) => plugin?,
+        signal = signals.recv() => {
+            tracing::info!("{signal}: ending");
+            return Ok(());
+        }
+    };
+    let settings = plugin.settings()?;
+    let config = plugin.node_config(&settings.config)?;
+    let has_nvml = || {
+        !matches!(
+            Library::open(&config.library),
+            Err(gpu_core::Error::LibraryNotFound { .. })
+        )
+    };
+    platform::check(settings.config.device_discovery_strategy, &config.host_root, has_nvml)?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let owners = config.owners.clone();
     let (configs, reload) = (watch::Sender::new(config), Notify::new());
@@ -86,31 +105,38 @@ async fn serve(plugin: &DevicePlugin, settings: Settings, config: NodeConfig) ->
     if let Some(address) = plugin.listen {
         health::serve(address, probes(status.subscribe())).await?;
     }
+    let sockets = plugin.sockets();
+    let release_on_exit = plugin.release_on_exit;
     let mut file = ConfigFile::new(settings);
     let stop = async {
+        let mut plugin = plugin;
         loop {
             tokio::select! {
+                other = choice.changed(&plugin) => match other {
+                    Ok(other) => {
+                        plugin = other;
+                        file.read(&plugin, &configs, &status);
+                    }
+                    Err(error) => tracing::error!("the configuration in force stays: {}", program::chain(&error)),
+                },
                 signal = signals.recv() => {
                     tracing::info!("{signal}: ending");
                     return;
                 }
                 _ = hang_up.recv() => {
-                    file.read(plugin, &configs);
+                    file.read(&plugin, &configs, &status);
                     reload.notify_one();
                 }
                 () = tokio::time::sleep(CONFIG_INTERVAL) => {
-                    if file.changed(plugin) {
-                        file.read(plugin, &configs);
+                    if file.changed(&plugin) {
+                        file.read(&plugin, &configs, &status);
                     }
                 }
             }
         }
     };
-    let sockets = Sockets {
-        kubelet: plugin.kubelet_socket.clone(),
-    };
     gpu_plugin::run(configs.subscribe(), &sockets, &reload, &status, stop).await?;
-    if let Some(owners) = owners.filter(|_| plugin.release_on_exit) {
+    if let Some(owners) = owners.filter(|_| release_on_exit) {
         owners
             .release_all(Owner::DevicePlugin)
             .context("cannot give up the GPUs")?;
@@ -142,6 +168,20 @@ fn metrics_of(status: &Status) -> Vec<Metric> {
         let labels = vec![("resource", resource.name.to_string())];
         (labels, u64::from(resource.registered))
     };
+    let ailing = |ailment: &Ailment| {
+        let part = &ailment.part;
+        let mut labels = vec![("gpu", part.gpu.to_string()), ("health", ailment.health.to_string())];
+        let instances = [
+            ("gpu_instance", part.gpu_instance),
+            ("compute_instance", part.compute_instance),
+        ];
+        labels.extend(
+            instances
+                .into_iter()
+                .filter_map(|(name, id)| Some((name, id?.to_string()))),
+        );
+        (labels, 1)
+    };
     vec![
         Metric {
             name: names::metrics::PLUGIN_DEVICES,
@@ -156,12 +196,57 @@ fn metrics_of(status: &Status) -> Vec<Metric> {
             samples: resources.iter().map(registered).collect(),
         },
         Metric {
+            name: names::metrics::PLUGIN_AILING,
+            help: "GPUs, or instances of them, that are suspect or unhealthy",
+            kind: Kind::Gauge,
+            samples: status.ailments.iter().map(ailing).collect(),
+        },
+        Metric {
+            name: names::metrics::PLUGIN_CONFIG_REFUSED,
+            help: "Whether the newest configuration is refused and the one before it in force",
+            kind: Kind::Gauge,
+            samples: vec![(Vec::new(), u64::from(status.refused.is_some()))],
+        },
+        Metric {
             name: names::metrics::PLUGIN_PROBLEMS,
             help: "How many things are amiss on the node; the log names them",
             kind: Kind::Gauge,
             samples: vec![(Vec::new(), status.problems.len() as u64)],
         },
     ]
+}
+
+/// Which configuration file is read, where that changes.
+struct FileChoice(Option<watch::Receiver<Option<PathBuf>>>);
+
+impl FileChoice {
+    async fn new(plugin: &DevicePlugin) -> anyhow::Result<Self> {
+        Ok(Self(plugin.chosen_file().await?))
+    }
+
+    /// The program with the file that is chosen, once one is; the same program where there is nothing to choose.
+    async fn next(&mut self, plugin: &DevicePlugin) -> anyhow::Result<DevicePlugin> {
+        match self.0 {
+            None => Ok(plugin.clone()),
+            Some(_) => self.changed(plugin).await,
+        }
+    }
+
+    /// The program with another file, once another is chosen.
+    async fn changed(&mut self, plugin: &DevicePlugin) -> anyhow::Result<DevicePlugin> {
+        let Some(chosen) = &mut self.0 else {
+            return std::future::pending().await;
+        };
+        loop {
+            if chosen.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            let path = chosen.borrow_and_update().clone();
+            if let Some(path) = path {
+                return plugin.with_file(&path);
+            }
+        }
+    }
 }
 
 /// The configuration file as it is in force, and as it was refused.
@@ -197,7 +282,7 @@ impl ConfigFile {
     }
 
     /// Takes the file over, or keeps what is in force and says why.
-    fn read(&mut self, plugin: &DevicePlugin, configs: &watch::Sender<NodeConfig>) {
+    fn read(&mut self, plugin: &DevicePlugin, configs: &watch::Sender<NodeConfig>, status: &watch::Sender<Status>) {
         let read = || {
             let settings = plugin.settings()?;
             let config = plugin.node_config(&settings.config)?;
@@ -208,6 +293,8 @@ impl ConfigFile {
                 self.in_force = settings;
                 self.refused = None;
                 self.say();
+                // Before it is handed on, since it may be refused there.
+                status.send_modify(|status| status.refused = None);
                 configs.send_if_modified(|known| {
                     let changed = *known != config;
                     *known = config;
@@ -215,8 +302,10 @@ impl ConfigFile {
                 });
             }
             Err(error) => {
-                tracing::error!("the configuration in force stays: {}", program::chain(&error));
+                let reason = program::chain(&error);
+                tracing::error!("the configuration in force stays: {reason}");
                 self.refused = plugin.config_text().ok().flatten();
+                status.send_modify(|status| status.refused = Some(reason));
             }
         }
     }

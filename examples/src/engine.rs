@@ -11,6 +11,8 @@ use gpu_runtime_config::{
     crio, docker, revert,
 };
 
+use crate::program::BadUsage;
+
 /// The engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Engine {
@@ -84,10 +86,11 @@ impl Target {
         let (main, drop_in) = (given(main), given(drop_in));
         ensure!(
             drop_in.is_none() || engine.drop_in().is_some(),
-            "Docker reads no drop-in files"
+            BadUsage::new("Docker reads no drop-in files")
         );
         for path in main.iter().chain(&drop_in) {
-            ensure!(path.is_absolute(), "`{}` is not an absolute path", path.display());
+            let bad = || BadUsage::new(format_args!("`{}` is not an absolute path", path.display()));
+            ensure!(path.is_absolute(), bad());
         }
         Ok(Self {
             engine,

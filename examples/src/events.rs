@@ -41,10 +41,10 @@ fn reference(node: String) -> ObjectReference {
 }
 
 async fn send(recorder: Recorder, node: ObjectReference, mut status: watch::Receiver<Status>) {
-    let mut known = BTreeMap::new();
+    let mut known = Known::default();
     let mut said = None;
     loop {
-        let now: BTreeMap<_, _> = status.borrow_and_update().ailments.iter().map(keyed).collect();
+        let now = Known::of(&status.borrow_and_update());
         for event in news(&known, &now) {
             // The recorder counts one that it has sent before, instead of sending another.
             let complaint = recorder
@@ -64,41 +64,69 @@ async fn send(recorder: Recorder, node: ObjectReference, mut status: watch::Rece
     }
 }
 
-type Known = BTreeMap<Part, (Health, String)>;
-
-fn keyed(ailment: &Ailment) -> (Part, (Health, String)) {
-    (ailment.part.clone(), (ailment.health, ailment.reason.clone()))
+/// What is told of.
+#[derive(Debug, Default)]
+struct Known {
+    ailments: BTreeMap<Part, (Health, String)>,
+    refused: Option<String>,
 }
 
-/// What became ill, became worse or better, and recovered. That the same part is ill for another reason is no news.
+impl Known {
+    fn of(status: &Status) -> Self {
+        let keyed = |ailment: &Ailment| (ailment.part.clone(), (ailment.health, ailment.reason.clone()));
+        Self {
+            ailments: status.ailments.iter().map(keyed).collect(),
+            refused: status.refused.clone(),
+        }
+    }
+}
+
+/// What became ill, became worse or better, and recovered, and which configuration is refused. That the same part is ill for
+/// another reason is no news.
 fn news(before: &Known, now: &Known) -> Vec<Event> {
+    let was = &before.ailments;
     let is_news =
-        |(part, (health, _)): &(&Part, &(Health, String))| before.get(*part).is_none_or(|(known, _)| known != health);
-    let ill = now.iter().filter(is_news).map(|(part, (health, reason))| {
+        |(part, (health, _)): &(&Part, &(Health, String))| was.get(*part).is_none_or(|(known, _)| known != health);
+    let ill = now.ailments.iter().filter(is_news).map(|(part, (health, reason))| {
         let word = if *health == Health::Suspect {
             "GPUSuspect"
         } else {
             "GPUUnhealthy"
         };
-        event(EventType::Warning, word, format!("{part} is {health}: {reason}"))
+        event(
+            EventType::Warning,
+            word,
+            "HealthCheck",
+            format!("{part} is {health}: {reason}"),
+        )
     });
-    let well = before.keys().filter(|part| !now.contains_key(*part));
+    let well = was.keys().filter(|part| !now.ailments.contains_key(*part));
     let well = well.map(|part| {
         event(
             EventType::Normal,
             "GPUHealthy",
+            "HealthCheck",
             format!("{part} is healthy again, or gone"),
         )
     });
-    ill.chain(well).collect()
+    let refused = now.refused.iter().filter(|_| now.refused != before.refused);
+    let refused = refused.map(|reason| {
+        event(
+            EventType::Warning,
+            "GPUConfigRefused",
+            "Configure",
+            format!("the device plugin's configuration in force stays: {reason}"),
+        )
+    });
+    ill.chain(well).chain(refused).collect()
 }
 
-fn event(type_: EventType, reason: &str, note: String) -> Event {
+fn event(type_: EventType, reason: &str, action: &str, note: String) -> Event {
     Event {
         type_,
         reason: reason.to_owned(),
         note: Some(note),
-        action: "HealthCheck".to_owned(),
+        action: action.to_owned(),
         secondary: None,
     }
 }
@@ -138,7 +166,7 @@ mod tests {
     fn what_is_told_is_what_changed() {
         #[track_caller]
         fn check(before: &[(u32, Health)], now: &[(u32, Health)], expected: &[&str]) {
-            let known = |list: &[(u32, Health)]| status(list).ailments.iter().map(keyed).collect();
+            let known = |list: &[(u32, Health)]| Known::of(&status(list));
             let told: Vec<_> = news(&known(before), &known(now))
                 .into_iter()
                 .map(|event| event.reason)
@@ -154,6 +182,21 @@ mod tests {
             &["GPUUnhealthy", "GPUSuspect"],
         );
         check(&[(0, unhealthy), (1, suspect)], &[(1, suspect)], &["GPUHealthy"]);
+    }
+
+    #[test]
+    fn a_configuration_that_is_refused_is_told_once() {
+        let with = |refused: Option<&str>| {
+            Known::of(&Status {
+                refused: refused.map(str::to_owned),
+                ..Status::default()
+            })
+        };
+        let told = |before, now| news(&with(before), &with(now)).len();
+        assert_eq!(told(None, Some("line 1")), 1);
+        assert_eq!(told(Some("line 1"), Some("line 1")), 0);
+        assert_eq!(told(Some("line 1"), Some("line 2")), 1);
+        assert_eq!(told(Some("line 1"), None), 0);
     }
 
     #[tokio::test]

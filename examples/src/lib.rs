@@ -25,10 +25,12 @@ mod program;
 ))]
 mod cluster;
 #[cfg(any(
+    feature = "container-runtime",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "gpuctl",
-    feature = "mps-daemon"
+    feature = "mps-daemon",
+    feature = "toolkit"
 ))]
 mod config_file;
 #[cfg(feature = "config-manager")]
@@ -97,6 +99,7 @@ mod toolkit_config;
     feature = "gpuctl",
     feature = "mig-manager",
     feature = "mps-daemon",
+    feature = "quickstart",
     feature = "toolkit"
 ))]
 mod vendor;

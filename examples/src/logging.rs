@@ -1,12 +1,12 @@
 //! Logs: to standard error, level by `RUST_LOG`.
 
-use std::{env, io, str::FromStr};
+use std::{io, str::FromStr};
 
 use clap::{Args, ValueEnum};
 use tracing::Level;
 use tracing_subscriber::{EnvFilter, filter::Directive};
 
-use crate::names;
+use crate::{names, vendor};
 
 /// How a program logs; the same arguments for each.
 #[derive(Debug, Clone, Args)]
@@ -27,8 +27,8 @@ impl Logging {
     pub(crate) fn start_at(&self, level: Level) -> anyhow::Result<()> {
         // The Kubernetes client speaks of every failure itself; the programs say what failed, and once.
         let quiet = Directive::from_str("kube_client=off")?;
-        let filter = match env::var(EnvFilter::DEFAULT_ENV) {
-            Ok(filter) if !filter.is_empty() => EnvFilter::builder()
+        let filter = match vendor::env(EnvFilter::DEFAULT_ENV) {
+            filter if !filter.is_empty() => EnvFilter::builder()
                 .with_default_directive(level.into())
                 .parse(filter)?,
             _ => EnvFilter::default().add_directive(level.into()).add_directive(quiet),

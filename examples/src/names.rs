@@ -28,10 +28,13 @@ pub const CONFIG_FILE: &str = "CONFIG_FILE";
 pub const DRIVER_ROOT: &str = "NVIDIA_DRIVER_ROOT";
 
 /// What the device plugin reads besides the settings of the vendor's configuration file, whose variables are in
-/// `gpu_sharing::config`. All but the first three are additions of ours.
+/// `gpu_sharing::config`. All but [`KUBELET_SOCKET`](device_plugin::KUBELET_SOCKET) and those that
+/// begin with `CDI_` are additions of ours.
 pub mod device_plugin {
     /// The kubelet's registration socket.
     pub const KUBELET_SOCKET: &str = "KUBELET_SOCKET";
+    /// Where the kubelet tells what it can hand out.
+    pub const POD_RESOURCES_SOCKET: &str = "GPU_POD_RESOURCES_SOCKET";
     /// Hooks to leave out of CDI files.
     pub const CDI_DISABLE_HOOKS: &str = "CDI_DISABLE_HOOKS";
     /// What CDI files have or have not.
@@ -102,6 +105,10 @@ pub mod metrics {
     pub const PLUGIN_DEVICES: &str = "gpu_device_plugin_devices";
     /// Whether the kubelet has registered a `resource` and listens, 1 or 0.
     pub const PLUGIN_REGISTERED: &str = "gpu_device_plugin_registered";
+    /// A `gpu`, or instance of one (`gpu_instance`, `compute_instance`), that is suspect or unhealthy (`health`): 1.
+    pub const PLUGIN_AILING: &str = "gpu_device_plugin_ailing";
+    /// Whether the newest configuration is refused and the one before it in force, 1 or 0.
+    pub const PLUGIN_CONFIG_REFUSED: &str = "gpu_device_plugin_config_refused";
     /// How many things are amiss on the node; the log names them.
     pub const PLUGIN_PROBLEMS: &str = "gpu_device_plugin_problems";
 }

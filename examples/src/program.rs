@@ -1,14 +1,18 @@
 //! What every program does the same way: errors, exit codes and standard output.
 
 use std::{
+    any::TypeId,
     env,
     ffi::{OsStr, OsString},
     fmt,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
 };
 
 use clap::{Command, Parser};
+
+use crate::vendor;
 
 /// A program's arguments. Bad usage, `--help` and `--version` end the process, with exit codes 2, 0 and 0.
 ///
@@ -23,8 +27,23 @@ pub(crate) fn parse_with<P: Parser>(
     meant_empty: &[&str],
     arguments: impl IntoIterator<Item = OsString>,
 ) -> P {
+    check_variables(&command);
     let mut matches = without_empty_variables(command, meant_empty).get_matches_from(arguments);
     P::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Ends the process where a variable is not UTF-8 that must be: clap would not say which.
+fn check_variables(command: &Command) {
+    for argument in command.get_arguments() {
+        let is_path = argument.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+        if let Some(variable) = argument.get_env().filter(|_| !is_path)
+            && let Some(value) = env::var_os(variable)
+            && value.to_str().is_none()
+        {
+            vendor::refuse_bytes(variable, &value);
+        }
+    }
+    command.get_subcommands().for_each(check_variables);
 }
 
 fn without_empty_variables(command: Command, except: &[&str]) -> Command {
@@ -58,13 +77,25 @@ pub(crate) fn run(program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
 /// Settings that cannot be meant and that clap lets pass: they come of a file, or only do not go together.
 #[derive(Debug)]
 #[cfg_attr(
-    not(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon")),
+    not(any(
+        feature = "device-plugin",
+        feature = "feature-discovery",
+        feature = "gpuctl",
+        feature = "mps-daemon",
+        feature = "toolkit"
+    )),
     expect(dead_code, reason = "the other programs leave it to clap")
 )]
 pub(crate) struct BadUsage(String);
 
 impl BadUsage {
-    #[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+    #[cfg(any(
+        feature = "device-plugin",
+        feature = "feature-discovery",
+        feature = "gpuctl",
+        feature = "mps-daemon",
+        feature = "toolkit"
+    ))]
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self(message.to_string())
     }

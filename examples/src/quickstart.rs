@@ -102,6 +102,7 @@ async fn story(arguments: &Quickstart) -> anyhow::Result<()> {
     let kubelet = Kubelet::start(Config::in_dir(dir.path().join("kubelet"))).await?;
     let sockets = Sockets {
         kubelet: kubelet.registration_socket(),
+        pod_resources: None,
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let config = watch::Sender::new(stage.config(dir.path()));

@@ -39,10 +39,7 @@ pub(crate) struct Settings {
 impl ConfigArguments {
     /// Reads the configuration file and puts it beneath the environment, and that beneath the command line.
     pub(crate) fn settings(&self, program: Program, command_line: Flags) -> anyhow::Result<Settings> {
-        let environment = env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        let environment = Flags::from_environment(program, &environment).map_err(BadUsage::new)?;
+        let environment = Flags::from_environment(program, env::var_os).map_err(BadUsage::new)?;
         let text = self.text(program)?;
         let reading = if self.lenient_config {
             Reading::Lenient
@@ -58,6 +55,22 @@ impl ConfigArguments {
         config.check(program)?;
         let warnings = unknown.iter().chain(&ignored).map(ToString::to_string).collect();
         Ok(Settings { config, warnings, text })
+    }
+
+    /// Whether a file is named.
+    #[cfg(all(feature = "config-manager", feature = "node-events"))]
+    pub(crate) fn is_given(&self) -> bool {
+        !self.path(Program::DevicePlugin).as_os_str().is_empty()
+    }
+
+    /// The same with another file.
+    #[cfg(feature = "device-plugin")]
+    pub(crate) fn at(mut self, path: &std::path::Path) -> anyhow::Result<Self> {
+        let text = path.to_str();
+        let text =
+            text.with_context(|| format!("the path of the configuration file `{}` is not UTF-8", path.display()))?;
+        self.config_file = Some(text.to_owned());
+        Ok(self)
     }
 
     /// The configuration file's text; `None` where there is none.

@@ -1,12 +1,14 @@
 //! The NVIDIA container toolkit's `config.toml`, as programs find it.
 
 use std::{
-    env, fs, io,
+    env, io,
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
 use gpu_runtime_config::toolkit::Config;
+
+use crate::config_file;
 
 /// Where the file is, in one of these folders.
 pub(crate) const PATH: &str = "nvidia-container-runtime/config.toml";
@@ -20,7 +22,7 @@ pub(crate) fn read(path: Option<&Path>) -> anyhow::Result<Config> {
     let path = path
         .filter(|path| !path.as_os_str().is_empty())
         .map_or_else(usual_path, Path::to_owned);
-    let text = match fs::read_to_string(&path) {
+    let text = match config_file::read_file(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
         Err(error) => return Err(error).with_context(|| format!("cannot read `{}`", path.display())),

@@ -1,6 +1,8 @@
 //! Settings as the vendor's programs read them.
 
-use std::env;
+use std::{env, ffi::OsStr};
+
+use clap::error::ErrorKind;
 
 #[cfg(feature = "toolkit")]
 pub(crate) use self::unsupported::{Unsupported, understand};
@@ -32,9 +34,12 @@ pub(crate) fn env_or(name: &str, default: &str) -> String {
     match env::var(name) {
         Ok(value) if !value.is_empty() => value,
         Ok(_) | Err(env::VarError::NotPresent) => default.to_owned(),
-        Err(env::VarError::NotUnicode(value)) => {
-            let message = format!("the variable `{name}` is not UTF-8: {}\n", value.display());
-            clap::Error::raw(clap::error::ErrorKind::InvalidUtf8, message).exit()
-        }
+        Err(env::VarError::NotUnicode(value)) => refuse_bytes(OsStr::new(name), &value),
     }
+}
+
+/// Ends the program with bad usage because of a variable that is not UTF-8.
+pub(crate) fn refuse_bytes(name: &OsStr, value: &OsStr) -> ! {
+    let message = format!("the variable `{}` is not UTF-8: {}\n", name.display(), value.display());
+    clap::Error::raw(ErrorKind::InvalidUtf8, message).exit()
 }

@@ -151,6 +151,11 @@ fn the_vendors_recorded_runs_are_made_shown_and_taken_back() {
         for found in &before {
             assert_eq!(read(&found.path), found.text, "{name}: a dry run writes nothing");
         }
+        if case.engine == "docker" {
+            let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+            let after = case.main_after.as_deref().expect("a file");
+            assert_eq!(json(&shown), json(after), "{name}: as the vendor's dry run prints it");
+        }
 
         succeeds(&name, &case.gpuctl(host.path(), "configure", &[]));
         for change in &plan.changes {

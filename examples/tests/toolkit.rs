@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -163,6 +163,37 @@ fn what_is_not_supported_ends_it_before_it_begins() {
 }
 
 #[test]
+fn paths_of_the_host_are_absolute() {
+    let host = Host::new();
+    for (variable, expected) in [
+        (
+            "NVIDIA_DRIVER_ROOT",
+            "`--driver-root` takes an absolute path of the host, not `a/b`",
+        ),
+        ("NVIDIA_DEV_ROOT", "`--dev-root` takes"),
+        ("ROOT", "`--toolkit-install-dir` takes"),
+    ] {
+        let output = host.toolkit().env(variable, "a/b").output().expect("the program runs");
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(expected), "{text}");
+    }
+    let bytes = std::ffi::OsStr::from_bytes(b"/drv\xff");
+    let output = host
+        .toolkit()
+        .env("NVIDIA_DRIVER_ROOT", bytes)
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("the variable `NVIDIA_DRIVER_ROOT` is not UTF-8"),
+        "{text}"
+    );
+    assert!(!host.path("nvidia").exists());
+}
+
+#[test]
 fn programs_that_are_missing_are_named() {
     let host = Host::new();
     fs::remove_file(host.path("programs/gpu-cdi-hook")).expect("a file");
@@ -215,6 +246,13 @@ fn gpus_are_described_again_when_they_are_divided_and_only_then() {
     node.create_mig(0, "1g.10gb", None).expect("a MIG device");
     wait_for("the MIG device is described", || has("0:0"));
     assert!(!has("0") && has("1"), "{:?}", devices());
+
+    let instance = node.mig(0).expect("GPU instances")[0].id;
+    node.destroy_mig(0, instance).expect("no MIG device");
+    node.set_mig_mode(1, true).expect("MIG mode");
+    wait_for("nothing is described that nobody can use", || !file.exists());
+    node.create_mig(1, "1g.10gb", None).expect("a MIG device");
+    wait_for("the MIG device is described", || has("1:0"));
 
     // What the child that reads the driver takes is not this process's.
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.0.id())).expect("its status");

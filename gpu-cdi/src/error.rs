@@ -28,6 +28,14 @@ pub enum Error {
         /// Its path.
         path: PathBuf,
     },
+    /// A root whose path is not UTF-8, as every text in a spec is.
+    #[error("the {what} `{}` is not UTF-8: no spec can name it", path.display())]
+    UnnamableRoot {
+        /// Which of them.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+    },
     /// This process may open no more files, or has no more memory: what it sees of a driver root is not all there is.
     #[error("cannot search on from `{}`", path.display())]
     Exhausted {

@@ -1,8 +1,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Fabric, GpuUuid, Mig, NvLink, Pci, VgpuHost,
-    VirtualizationMode,
+    AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Fabric, GpuUuid, Mig, NvLink, Pci,
+    RecoveryAction, VgpuHost, VirtualizationMode,
 };
 
 /// One physical GPU.
@@ -76,6 +76,10 @@ pub struct Gpu {
     /// Whether memory pages wait for a reboot to be retired, before Ampere (`nvmlDeviceGetRetiredPagesPendingStatus`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_retirement_pending: Option<bool>,
+    /// What has to be done before it is sound again, as the driver sees it (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`); `None`
+    /// where nothing has, or the driver does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_action: Option<RecoveryAction>,
     /// Who may use the GPU at once (`nvmlDeviceGetComputeMode`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_mode: Option<ComputeMode>,

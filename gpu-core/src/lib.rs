@@ -59,6 +59,7 @@ mod pci;
 mod pci_device;
 mod problem;
 mod product;
+mod recovery;
 pub mod root;
 #[cfg(all(test, feature = "schemars"))]
 mod schema;
@@ -84,6 +85,7 @@ pub use crate::{
     pci_device::{PciDevice, PciInventory},
     problem::{Problem, ProblemKind},
     product::{AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, VirtualizationMode},
+    recovery::RecoveryAction,
     topology::{CommonAncestor, Fabric, FabricState, GpuPair, NvLink, NvLinkRemote, P2pStatus},
     usage::{Container, GpuProcess, GpuUsage, ProcessKind, Usage},
     uuid::{GpuUuid, MigUuid, ParseGpuUuidError, ParseMigUuidError},

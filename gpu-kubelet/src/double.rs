@@ -251,6 +251,12 @@ impl Kubelet {
         self.shared.update(|state| state.pods.remove(&pod.into()).is_some())
     }
 
+    /// Loses a resource and its devices, and goes on listening to its plugin, as kubelets have been seen to do
+    /// (k8s-device-plugin issue 1228).
+    pub fn lose(&self, resource: &str) {
+        self.shared.update(|state| state.lose(resource));
+    }
+
     fn read<T>(&self, read: impl FnOnce(&State) -> T) -> T {
         self.shared.read(read)
     }

@@ -205,6 +205,20 @@ mod tests {
     }
 
     #[test]
+    fn the_nearer_two_gpus_are_the_more_points_they_have() {
+        for (ancestor, expected) in [
+            (CommonAncestor::Board, 60),
+            (CommonAncestor::SingleSwitch, 50),
+            (CommonAncestor::MultipleSwitches, 40),
+            (CommonAncestor::HostBridge, 30),
+            (CommonAncestor::NumaNode, 20),
+            (CommonAncestor::System, 10),
+        ] {
+            assert_eq!(points(ancestor), expected, "{ancestor:?}");
+        }
+    }
+
+    #[test]
     fn ends_that_tell_different_numbers_are_no_reason_to_fail() {
         check(direct(2, 4), direct(1, 2), 250);
         check(direct(2, 4), json!({}), 50);

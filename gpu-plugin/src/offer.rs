@@ -15,6 +15,10 @@ pub use self::{
     device::{Instance, OfferedDevice},
 };
 
+/// How many devices a resource may have, replicas counted. The kubelet takes no list of more than 4 MiB (gRPC's default in Go, which
+/// `pkg/kubelet/cm/devicemanager/plugin/v1beta1/client.go` leaves), and a device of a list takes 68 bytes.
+const MOST_DEVICES: usize = 50_000;
+
 /// The resources of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offer {
@@ -154,6 +158,14 @@ pub enum OfferError {
         #[source]
         source: ParseResourceNameError,
     },
+    /// A resource would have more devices than the kubelet can be told. Share its GPUs by fewer.
+    #[error("`{resource}` would have {devices} devices, and the kubelet can be told of {MOST_DEVICES}")]
+    TooMany {
+        /// The resource.
+        resource: ResourceName,
+        /// How many, replicas counted.
+        devices: usize,
+    },
     /// `devices` of a shared resource names what the resource does not have.
     #[error("cannot share `{resource}`")]
     Select {
@@ -170,13 +182,20 @@ pub enum OfferError {
 /// GPUs for displays are never offered. A GPU in MIG mode is offered whole by strategy `none`, as by the vendor's plugin.
 ///
 /// # Errors
-/// Where the node is not as strategy `single` wants it, and where the devices to share are not there.
+/// Where the node is not as strategy `single` wants it, where the devices to share are not there, and where they would be more than
+/// the kubelet can be told.
 pub fn offer(inventory: &Inventory, config: &Config, choice: &GpuChoice) -> Result<Offer, OfferError> {
     let mut remarks = Vec::new();
     let gpus = choice.of(&computing(&inventory.gpus, &mut remarks), &mut remarks);
     let named = mig::named(&gpus, config, &mut remarks)?;
     let resources = share::shared(named, &config.sharing, &mut remarks)?;
-    Ok(Offer { resources, remarks })
+    match resources.iter().find(|set| set.len() > MOST_DEVICES) {
+        None => Ok(Offer { resources, remarks }),
+        Some(set) => Err(OfferError::TooMany {
+            resource: set.name.clone(),
+            devices: set.len(),
+        }),
+    }
 }
 
 /// The devices of each resource before they are shared.

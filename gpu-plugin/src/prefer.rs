@@ -78,7 +78,7 @@ impl<'a> Division<'a> {
         let highest = |size| {
             let mut highest = 0;
             subsets(0, all, count, size, &mut |set| {
-                highest = highest.max(division.score(set))
+                highest = highest.max(division.score(set));
             });
             highest
         };

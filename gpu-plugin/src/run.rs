@@ -100,7 +100,7 @@ async fn discover_when_possible(
             Err(reason) if said.as_ref() == Some(&reason) => {}
             Err(reason) => {
                 tracing::warn!("{reason}; looking again every {} s", LOOK_AGAIN.as_secs());
-                status.send_replace(Status::waiting(reason.clone()));
+                status.send_modify(|status| status.wait(reason.clone()));
                 said = Some(reason);
             }
         }
@@ -177,6 +177,7 @@ impl Supervisor {
             status.send_if_modified(|status| {
                 let now = Status {
                     ailments: self.ailments.told(&self.health),
+                    refused: status.refused.clone(),
                     ..self.fleet.status(self.gate.reason(), &self.said)
                 };
                 let changed = *status != now;
@@ -213,7 +214,11 @@ impl Supervisor {
                 }
                 () = settings.changed() => {
                     let config = settings.current();
-                    self.reconfigure(config).await;
+                    let refused = self.reconfigure(config).await.err();
+                    if let Some(reason) = &refused {
+                        tracing::error!("the configuration in force stays: {reason}");
+                    }
+                    status.send_modify(|status| status.refused = refused);
                 }
             }
         }
@@ -337,7 +342,7 @@ impl Supervisor {
         self.offer();
     }
 
-    /// Looks at the GPUs that are not healthy.
+    /// Looks at the GPUs that are not healthy, or may not be.
     async fn look(&mut self) {
         let (library, root) = (self.node.library().clone(), self.config.host_root.clone());
         let reading = off_the_runtime(move || library.inventory(&root)).await;
@@ -375,10 +380,10 @@ impl Supervisor {
         self.offer();
     }
 
-    /// Takes another configuration over, or keeps the old one.
-    async fn reconfigure(&mut self, config: NodeConfig) {
+    /// Takes another configuration over, or keeps the old one and says why.
+    async fn reconfigure(&mut self, config: NodeConfig) -> Result<(), String> {
         if config == self.config {
-            return;
+            return Ok(());
         }
         let same_driver = config.library == self.config.library && config.host_root == self.config.host_root;
         let (library, inventory) = (self.node.library().clone(), self.node.inventory().clone());
@@ -392,20 +397,17 @@ impl Supervisor {
                 }
             }
         });
-        match renewed.await {
-            Ok(node) => {
-                tracing::info!("the new configuration is in force");
-                self.health.set_policy(config.health.clone());
-                self.config = config;
-                if same_driver {
-                    self.node = node;
-                    self.offer();
-                } else {
-                    self.take(node);
-                }
-            }
-            Err(error) => tracing::error!("the configuration in force stays: {}", chain(&error)),
+        let node = renewed.await.map_err(|error| chain(&error))?;
+        tracing::info!("the new configuration is in force");
+        self.health.set_policy(config.health.clone());
+        self.config = config;
+        if same_driver {
+            self.node = node;
+            self.offer();
+        } else {
+            self.take(node);
         }
+        Ok(())
     }
 }
 

@@ -7,7 +7,10 @@ use std::{
 };
 
 use gpu_kubelet::{
-    Incoming, REGISTER_TIMEOUT, Registration, device_plugin::DevicePluginServer, listen, names::KUBELET_SOCKET,
+    Incoming, REGISTER_TIMEOUT, Registration,
+    device_plugin::DevicePluginServer,
+    listen,
+    names::{KUBELET_SOCKET, POD_RESOURCES_SOCKET},
     register,
 };
 use tokio::{sync::watch, task::JoinHandle, time};
@@ -15,6 +18,7 @@ use tokio::{sync::watch, task::JoinHandle, time};
 use crate::{
     Error, Resource, Result,
     error::chain,
+    known,
     server::{OPTIONS, Server},
     socket::{DirectoryWatch, Identity},
 };
@@ -42,12 +46,18 @@ pub struct Sockets {
     ///
     /// Default: `/var/lib/kubelet/device-plugins/kubelet.sock`.
     pub kubelet: PathBuf,
+    /// Where the kubelet tells what it can hand out, by which a registration that it has lost is noticed; where nobody listens
+    /// there, or `None`, it is not.
+    ///
+    /// Default: `/var/lib/kubelet/pod-resources/kubelet.sock`.
+    pub pod_resources: Option<PathBuf>,
 }
 
 impl Default for Sockets {
     fn default() -> Self {
         Self {
             kubelet: KUBELET_SOCKET.into(),
+            pod_resources: Some(POD_RESOURCES_SOCKET.into()),
         }
     }
 }
@@ -61,8 +71,8 @@ impl Sockets {
 /// Serves a resource to the kubelet until `stop` completes.
 ///
 /// It serves first and registers then, since the kubelet calls back before it answers. A kubelet that is absent is waited
-/// for; one that is restarted, that removed the socket, or that no longer listens to the list of devices, is registered with
-/// again. What it waits for is logged once.
+/// for; one that is restarted, that removed the socket, that no longer listens to the list of devices, or that listens and
+/// knows none of them, is registered with again. What it waits for is logged once.
 ///
 /// Dropping the future ends the server too, without the second that `stop` gives to open streams.
 ///
@@ -163,9 +173,15 @@ impl Round<'_> {
             }
             registered.send_replace(true);
             let mut deserted = pin!(deserted(streams.clone()));
+            let mut forgotten = pin!(known::forgotten(self.sockets.pod_resources.as_deref(), resource));
             loop {
                 tokio::select! {
                     () = directory.changed() => {}
+                    () = &mut forgotten => {
+                        // On a new socket, so that the end of the old stream does not count as the end of the new one.
+                        tracing::warn!("the kubelet has lost {}: registering again", resource.name());
+                        return;
+                    }
                     () = &mut deserted => {
                         tracing::warn!("the kubelet does not listen to this plugin: registering again");
                         break;

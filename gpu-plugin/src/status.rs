@@ -15,6 +15,10 @@ pub struct Status {
     pub ailments: Vec<Ailment>,
     /// What is amiss, in words.
     pub problems: Vec<String>,
+    /// Why the newest configuration is not in force, and the one before it is; `None` where it is.
+    ///
+    /// Who reads configurations from somewhere sets it for one that cannot be read.
+    pub refused: Option<String>,
 }
 
 /// A GPU, or a part of it, that is not healthy.
@@ -65,11 +69,13 @@ pub struct ResourceStatus {
 }
 
 impl Status {
-    pub(crate) fn waiting(reason: String) -> Self {
-        Self {
+    /// Nothing is offered yet.
+    pub(crate) fn wait(&mut self, reason: String) {
+        *self = Self {
             waiting: Some(reason),
+            refused: self.refused.take(),
             ..Self::default()
-        }
+        };
     }
 
     /// Whether the kubelet has all that there is to offer; why not, in words.
@@ -108,7 +114,9 @@ mod tests {
             registered,
         };
         check(&Status::default(), Err("nothing is offered"));
-        check(&Status::waiting("no driver".to_owned()), Err("no driver"));
+        let mut waiting = Status::default();
+        waiting.wait("no driver".to_owned());
+        check(&waiting, Err("no driver"));
         let mut status = Status {
             resources: vec![resource("gpu", true), resource("mig-1g.10gb", false)],
             ..Status::default()

@@ -10,12 +10,14 @@ use std::{
 use crate::{
     error::Error as ConfigError,
     plan::{FileChange, Plan},
-    receipt::Receipt,
+    receipt::{Receipt, revert},
 };
 
 mod daemon;
 mod disk;
 mod engine;
+mod host_path;
+mod new_file;
 mod read;
 
 pub use daemon::containerd_version;
@@ -105,45 +107,66 @@ impl Error {
 
 /// Carries out a plan.
 ///
-/// The receipt goes to [`receipt_path`] before any file changes, so that a crash in between can be reverted. If a write,
-/// the restart or the health check fails, every file gets its bytes back and the engine is restarted again.
+/// The receipt goes to [`receipt_path`] before any file changes and says until the end that there is something to finish: after
+/// a crash, whenever it came, the same plan made anew goes on where this one ended, the restart included, and
+/// [`revert`](crate::revert) gives back what there was. If a write, the restart or the health check fails, every file gets
+/// its bytes back and the engine is restarted again.
 ///
 /// # Errors
-/// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted. That the engine did not live
-/// is not an error but [`Outcome::RolledBack`].
+/// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted; where it is the receipt that cannot
+/// be written at the end, all is done, and the engine will be restarted once more. That the engine did not live is not an
+/// error but [`Outcome::RolledBack`].
 pub fn apply(plan: &Plan, how: &Apply) -> Result<Outcome, Error> {
-    let mut changes = plan.changes.clone();
-    changes.extend(receipt_change(plan, how)?);
-    // The receipt first when there is one to keep, last when it goes.
-    changes.sort_by_key(|change| change.path != receipt_path(&how.main) || change.after.is_none());
-    disk::write_all(&how.host_root, &changes)?;
-    if plan.is_empty() {
+    let root = &how.host_root;
+    let kept = read_receipt(root, &how.main)?;
+    let is_unfinished = kept.as_ref().is_some_and(Receipt::is_unfinished);
+    let now = read_file(root, &receipt_path(&how.main))?.text;
+    let done = plan.receipt.as_ref().map(|receipt| receipt.finished().to_json());
+    if plan.is_empty() && !is_unfinished {
+        write_receipt(how, now, done)?;
         return Ok(Outcome::Unchanged);
     }
+    for change in &plan.changes {
+        disk::clean_up(root, &change.path)?;
+    }
+    let unfinished = plan.receipt.as_ref().or(kept.as_ref()).map(Receipt::unfinished);
+    let marked = unfinished.as_ref().map(Receipt::to_json);
+    write_receipt(how, now.clone(), marked.clone())?;
+    if let Err(error) = disk::write_all(root, &plan.changes) {
+        // Best effort: the error that matters is the one above.
+        let _ = write_receipt(how, marked, now);
+        return Err(error);
+    }
     let Err(cause) = engine::restart_and_check(how) else {
+        write_receipt(how, marked, done)?;
         return Ok(Outcome::Applied);
     };
-    let back: Vec<FileChange> = changes
-        .into_iter()
-        .rev()
-        .map(|change| FileChange {
-            path: change.path,
-            before: change.after,
-            after: change.before,
-        })
-        .collect();
-    let still = disk::write_all(&how.host_root, &back)
+    let (back, before) = match &unfinished {
+        // What brought the engine down was written by one that did not live to see it.
+        Some(unfinished) if plan.is_empty() => (taken_back(root, unfinished)?, None),
+        _ => (plan.changes.iter().rev().map(FileChange::inverse).collect(), now),
+    };
+    let still = disk::write_all(root, &back)
+        .and_then(|()| write_receipt(how, marked, before))
         .and_then(|()| engine::restart_and_check(how))
         .err();
     Ok(Outcome::RolledBack { cause, still })
 }
 
-/// What must become of the kept receipt; `None` if it is right already.
-fn receipt_change(plan: &Plan, how: &Apply) -> Result<Option<FileChange>, Error> {
+/// Changes what is kept of the receipt, if it is to change.
+fn write_receipt(how: &Apply, before: Option<String>, after: Option<String>) -> Result<(), Error> {
+    if before == after {
+        return Ok(());
+    }
     let path = receipt_path(&how.main);
-    let before = read_file(&how.host_root, &path)?.text;
-    let after = plan.receipt.as_ref().map(Receipt::to_json);
-    Ok((before != after).then_some(FileChange { path, before, after }))
+    disk::write_all(&how.host_root, &[FileChange { path, before, after }])
+}
+
+/// What gives the files back that a receipt names.
+fn taken_back(root: &Path, receipt: &Receipt) -> Result<Vec<FileChange>, Error> {
+    let found = receipt.paths().map(|path| read_file(root, path));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    Ok(revert(&found, receipt)?.changes)
 }
 
 #[cfg(test)]

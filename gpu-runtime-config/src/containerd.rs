@@ -17,11 +17,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    edit::{Format, Op, edit, edit_and_parse},
+    edit::{Format, Op, edit, edit_and_parse, edit_parsed},
     error::{Error, Result},
     plan::{Draft, Notice, Plan, Snapshot, draft, plan},
     receipt::{Receipt, drafts},
     runtime::{Settings, low_level},
+    toml_text::TomlText,
     value::{Table, Value},
 };
 
@@ -110,7 +111,8 @@ pub fn configure(
             .and_then(|draft| draft.base.clone())
     };
 
-    let main = Main::read(&files.main.path, base(&files.main.path), daemon)?;
+    let main_text = base(&files.main.path).unwrap_or_default();
+    let main = Main::read(TomlText::parse(&files.main.path, &main_text)?, daemon)?;
     let mut imported = Vec::new();
     for snapshot in files
         .imported
@@ -184,22 +186,32 @@ fn base_is_ours(drafts: &[Draft], path: &Path) -> bool {
 }
 
 /// The main file, which need not exist.
-struct Main {
+struct Main<'m> {
     file: ConfigFile,
-    text: String,
+    toml: TomlText<'m>,
     /// Nothing in it that containerd would read: it gets the daemon's version.
     is_blank: bool,
 }
 
-impl Main {
-    fn read(path: &Path, text: Option<String>, daemon: Option<Version>) -> Result<Main> {
-        let text = text.unwrap_or_default();
-        let mut file = ConfigFile::read(path, &text, daemon)?;
+impl<'m> Main<'m> {
+    fn read(toml: TomlText<'m>, daemon: Option<Version>) -> Result<Main<'m>> {
+        let mut file = ConfigFile::of(&toml, daemon)?;
         let is_blank = file.value.as_table().is_none_or(Table::is_empty);
         if is_blank {
             file.version = daemon.map_or(2, Version::file_version);
         }
-        Ok(Main { file, text, is_blank })
+        Ok(Main { file, toml, is_blank })
+    }
+
+    /// The text with a change made, and what it means then; it gets a version if it holds nothing.
+    fn edit(&self, op: Op) -> Result<(String, Value)> {
+        if !self.is_blank {
+            return edit_parsed(&self.toml, self.file.value.clone(), &[op]);
+        }
+        let version = Value::Number(self.file.version.to_string());
+        let version = Op::Merge(Table::from([("version".to_owned(), version)]));
+        let text = edit(Format::Toml, &self.file.path, self.toml.text(), &[version])?;
+        edit_and_parse(Format::Toml, &self.file.path, &text, &[op])
     }
 }
 
@@ -213,7 +225,7 @@ struct Texts {
 struct Job<'j> {
     daemon: Option<Version>,
     settings: &'j Settings,
-    main: &'j Main,
+    main: &'j Main<'j>,
     imported: &'j [ConfigFile],
     drop_in: &'j Path,
 }
@@ -249,10 +261,9 @@ impl Job<'_> {
         let Some(Value::Table(missing)) = desired.missing_from(Some(&merged.cri)) else {
             return Ok(Texts::default());
         };
-        let text = self.versioned_main()?;
         let cri = Table::from([(main.cri_name().to_owned(), Value::Table(missing))]);
         let plugins = Op::Merge(Table::from([("plugins".to_owned(), Value::Table(cri))]));
-        let (text, value) = edit_and_parse(Format::Toml, &main.path, &text, &[plugins])?;
+        let (text, value) = self.main.edit(plugins)?;
         let edited = main.with(value);
         self.check_effect(&desired, &self.in_order(&edited, foreign), &main.path)?;
         Ok(Texts {
@@ -316,21 +327,8 @@ impl Job<'_> {
     }
 
     fn import_drop_in(&self) -> Result<(String, Value)> {
-        let import = Op::Append(
-            vec!["imports".to_owned()],
-            vec![Value::string(imports::pattern(self.drop_in))],
-        );
-        edit_and_parse(Format::Toml, &self.main.file.path, &self.versioned_main()?, &[import])
-    }
-
-    /// The main file's text, which gets a version if it holds nothing.
-    fn versioned_main(&self) -> Result<String> {
-        if !self.main.is_blank {
-            return Ok(self.main.text.clone());
-        }
-        let version = Value::Number(self.main.file.version.to_string());
-        let version = Op::Merge(Table::from([("version".to_owned(), version)]));
-        edit(Format::Toml, &self.main.file.path, &self.main.text, &[version])
+        let pattern = Value::string(imports::pattern(self.drop_in));
+        self.main.edit(Op::Append(vec!["imports".to_owned()], vec![pattern]))
     }
 
     /// All files in the order in which containerd merges them, the drop-in among them.

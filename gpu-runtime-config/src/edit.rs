@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     json_text::JsonText,
     splice::Splice,
-    toml_text::TomlText,
+    toml_text::{self, TomlText},
     value::{Table, Value},
 };
 
@@ -70,7 +70,7 @@ pub(crate) fn places(text: &impl Editable, ops: &[Op]) -> Result<(Table, Vec<Spl
 /// What `text` means; an empty text is an empty table.
 pub(crate) fn parse(format: Format, path: &Path, text: &str) -> Result<Value> {
     match format {
-        Format::Toml => Ok(Value::Table(TomlText::parse(path, text)?.to_table())),
+        Format::Toml => Ok(Value::Table(toml_text::meaning(path, text)?)),
         Format::Json => Ok(JsonText::parse(path, text)?.to_value()),
     }
 }
@@ -85,16 +85,26 @@ pub(crate) fn edit(format: Format, path: &Path, text: &str, ops: &[Op]) -> Resul
 
 /// As [`edit`], with what the new text means.
 pub(crate) fn edit_and_parse(format: Format, path: &Path, text: &str, ops: &[Op]) -> Result<(String, Value)> {
-    let (mut expected, result) = match format {
+    match format {
         Format::Toml => {
             let document = TomlText::parse(path, text)?;
-            (Value::Table(document.to_table()), document.edit(ops)?)
+            edit_parsed(&document, Value::Table(document.to_table()), ops)
         }
         Format::Json => {
             let document = JsonText::parse(path, text)?;
-            (document.to_value(), document.edit(ops)?)
+            check(format, path, document.to_value(), document.edit(ops)?, ops)
         }
-    };
+    }
+}
+
+/// The same of a text that was parsed before, with what it means.
+pub(crate) fn edit_parsed(document: &TomlText<'_>, meaning: Value, ops: &[Op]) -> Result<(String, Value)> {
+    check(Format::Toml, document.path(), meaning, document.edit(ops)?, ops)
+}
+
+/// Whether a text means what `before` did with the changes made.
+fn check(format: Format, path: &Path, before: Value, text: String, ops: &[Op]) -> Result<(String, Value)> {
+    let mut expected = before;
     for op in ops {
         apply(&mut expected, op);
     }
@@ -102,10 +112,10 @@ pub(crate) fn edit_and_parse(format: Format, path: &Path, text: &str, ops: &[Op]
         path: path.to_owned(),
         key,
     };
-    let found = parse(format, path, &result).map_err(|error| unfaithful(error.to_string()))?;
+    let found = parse(format, path, &text).map_err(|error| unfaithful(error.to_string()))?;
     match first_difference(&expected, &found, &mut Vec::new()) {
         Some(key) => Err(unfaithful(key)),
-        None => Ok((result, found)),
+        None => Ok((text, found)),
     }
 }
 

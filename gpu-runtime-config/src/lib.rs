@@ -7,6 +7,7 @@
 //! - Every byte that need not change stays: comments, order, blank lines, line endings, quotes.
 //! - Doing it twice changes nothing, and a plan without changes is empty: nothing to write, nothing to restart.
 //! - [`revert`] gives every byte back where nobody else has edited since, and takes only its own keys back where somebody has.
+//! - What was interrupted, by a kill or a full disk, is finished or taken back by the next run (feature `apply`).
 //! - Every edit is parsed again and compared with what was meant, and the files' merged meaning is worked out as the engine
 //!   does it. What would not take effect, or would stop the engine, is an [`Error`] with file, line and column.
 //!

@@ -72,6 +72,16 @@ impl Plan {
 }
 
 impl FileChange {
+    /// The change that takes this one back.
+    #[cfg(feature = "apply")]
+    pub(crate) fn inverse(&self) -> FileChange {
+        FileChange {
+            path: self.path.clone(),
+            before: self.after.clone(),
+            after: self.before.clone(),
+        }
+    }
+
     /// The change as a unified diff with three lines of context.
     pub fn diff(&self) -> String {
         let name = |text: &Option<String>| match text {

@@ -20,6 +20,9 @@ const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
     version: u32,
+    /// Whether the files are being changed, and the engine has yet to read them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unfinished: bool,
     files: Vec<ReceiptFile>,
 }
 
@@ -30,6 +33,16 @@ struct ReceiptFile {
     format: Format,
     before: Option<String>,
     after: Option<String>,
+    /// What an earlier plan of ours had made of it, in case the change from that to `after` was never made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    earlier: Option<String>,
+}
+
+impl ReceiptFile {
+    /// Whether the file is as this crate left it.
+    fn is_ours(&self, found: Option<&str>) -> bool {
+        found == self.after.as_deref() || found.is_some() && found == self.earlier.as_deref()
+    }
 }
 
 impl Receipt {
@@ -42,12 +55,40 @@ impl Receipt {
                 format: draft.format,
                 before: draft.base.clone(),
                 after: draft.wanted.clone(),
+                earlier: draft
+                    .found
+                    .clone()
+                    .filter(|_| draft.found != draft.base && draft.found != draft.wanted),
             })
             .collect();
         (!files.is_empty()).then_some(Receipt {
             version: VERSION,
+            unfinished: false,
             files,
         })
+    }
+
+    /// The same, kept while the files are being changed.
+    #[cfg(feature = "apply")]
+    pub(crate) fn unfinished(&self) -> Receipt {
+        Receipt {
+            unfinished: true,
+            ..self.clone()
+        }
+    }
+
+    /// The same, kept when they are.
+    #[cfg(feature = "apply")]
+    pub(crate) fn finished(&self) -> Receipt {
+        let mut finished = self.clone();
+        finished.files.iter_mut().for_each(|file| file.earlier = None);
+        finished
+    }
+
+    /// Whether it was kept while files were being changed, and that was never said to be done.
+    #[cfg(feature = "apply")]
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.unfinished
     }
 
     /// Reads a kept receipt.
@@ -132,17 +173,13 @@ pub(crate) fn drafts(
 
 /// The text without what this crate did to it.
 fn undo(file: &ReceiptFile, found: Option<&str>, notices: &mut Vec<Notice>) -> Result<Option<String>> {
-    let (Some(found), Some(after)) = (found, file.after.as_deref()) else {
-        // Gone since, or put back since: as somebody left it.
-        return Ok(if found == file.after.as_deref() {
-            file.before.clone()
-        } else {
-            found.map(str::to_owned)
-        });
-    };
-    if found == after {
+    if file.is_ours(found) {
         return Ok(file.before.clone());
     }
+    let (Some(found), Some(after)) = (found, file.after.as_deref()) else {
+        // Gone since, or put back since: as somebody left it.
+        return Ok(found.map(str::to_owned));
+    };
     let value = |text: &str| parse(file.format, &file.path, text);
     let before = file
         .before

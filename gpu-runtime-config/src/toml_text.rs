@@ -5,6 +5,7 @@
 
 use std::{cell::OnceCell, ops::Range, path::Path};
 
+use toml::de::DeTable;
 use toml_edit::{Document, InlineTable, Item, Table as TomlTable, TableLike, Value as TomlValue};
 
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
 
 mod insert;
 mod list;
+mod meaning;
 mod remove;
 mod section;
 mod write;
@@ -27,34 +29,36 @@ pub(crate) struct TomlText<'a> {
     path: &'a Path,
     text: &'a str,
     document: Document<&'a str>,
-    /// In the order of the text; the first is the root, before any header.
-    sections: Vec<Section>,
+    /// In the order of the text, found when they are asked for; the first is the root, before any header.
+    sections: OnceCell<Vec<Section>>,
     /// How the text indents, found when it is asked for.
     style: OnceCell<write::Indent>,
 }
 
 impl<'a> TomlText<'a> {
     pub(crate) fn parse(path: &'a Path, text: &'a str) -> Result<TomlText<'a>> {
-        if let Some(offset) = text.find("{{") {
-            return Err(Error::Template {
-                path: path.to_owned(),
-                position: Position::of(text, offset),
-            });
-        }
-        let document = Document::parse(text).map_err(|error| Error::Syntax {
-            path: path.to_owned(),
-            position: Position::of(text, error.span().map_or(0, |span| span.start)),
-            format: "TOML",
-            message: error.message().trim().replace('\n', ", "),
-        })?;
-        let sections = section::sections(document.as_table());
+        refuse_template(path, text)?;
+        let document = Document::parse(text).map_err(|error| syntax(path, text, error.span(), error.message()))?;
         Ok(TomlText {
             path,
             text,
             document,
-            sections,
+            sections: OnceCell::new(),
             style: OnceCell::new(),
         })
+    }
+
+    pub(crate) fn path(&self) -> &'a Path {
+        self.path
+    }
+
+    pub(crate) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    fn sections(&self) -> &[Section] {
+        self.sections
+            .get_or_init(|| section::sections(self.document.as_table()))
     }
 
     /// What the text means.
@@ -106,6 +110,35 @@ impl<'a> TomlText<'a> {
     /// A key as it is written.
     fn raw_key(&self, table: &dyn TableLike, key: &str) -> &'a str {
         key_span(table, key).map_or("", |span| &self.text[span])
+    }
+}
+
+/// What a text means.
+///
+/// # Errors
+/// As for a text that is to be edited.
+pub(crate) fn meaning(path: &Path, text: &str) -> Result<Table> {
+    refuse_template(path, text)?;
+    let table = DeTable::parse(text).map_err(|error| syntax(path, text, error.span(), error.message()))?;
+    Ok(meaning::table(table.get_ref()))
+}
+
+fn refuse_template(path: &Path, text: &str) -> Result<()> {
+    match text.find("{{") {
+        None => Ok(()),
+        Some(offset) => Err(Error::Template {
+            path: path.to_owned(),
+            position: Position::of(text, offset),
+        }),
+    }
+}
+
+fn syntax(path: &Path, text: &str, span: Option<Range<usize>>, message: &str) -> Error {
+    Error::Syntax {
+        path: path.to_owned(),
+        position: Position::of(text, span.map_or(0, |span| span.start)),
+        format: "TOML",
+        message: message.trim().replace('\n', ", "),
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{Error, Node, NodeSpec, Profile, Result, Service, boards, profiles};
+use crate::{Error, Node, NodeSpec, Profile, Recovery, Result, Service, boards, profiles};
 
 /// Makes simulated NVIDIA nodes and lets things happen to them.
 #[derive(Debug, Parser)]
@@ -117,6 +117,13 @@ enum Command {
     },
     /// Reset a GPU that no process uses.
     Reset(OfGpu),
+    /// Let the driver want something done to a GPU. No event is reported.
+    Recovery {
+        #[command(flatten)]
+        gpu: OfGpu,
+        /// What.
+        action: Recovery,
+    },
     /// Restart the machine: MIG instances, simulated processes and faults are gone.
     Reboot(OfNode),
 }
@@ -226,6 +233,7 @@ impl Command {
                 Node::open(node.dir)?.set_service(service, matches!(state, OnOff::On))
             }
             Self::Reset(gpu) => gpu.node()?.reset(gpu.gpu),
+            Self::Recovery { gpu, action } => gpu.node()?.want_recovery(gpu.gpu, action),
             Self::Reboot(of) => Node::open(of.dir)?.reboot(),
         }
     }

@@ -71,7 +71,7 @@ pub use crate::{
     error::{Error, Result},
     library::library,
     mig::{MediaEngines, MigProfile, MigTable},
-    node::{Load, MigInstance, Node, Service},
+    node::{Load, MigInstance, Node, Recovery, Service},
     node_file::{Fabric, GpuEntry, NodeFile, NvLink},
     pci::{ParsePciAddressError, PciAddress},
     profile::{Profile, Slot, profiles},

@@ -20,7 +20,11 @@ use crate::{
     tree,
 };
 
-pub use self::{faults::Load, mig::MigInstance, services::Service};
+pub use self::{
+    faults::{Load, Recovery},
+    mig::MigInstance,
+    services::Service,
+};
 
 /// A simulated node: a folder with `node.yaml`, `state/`, `lib/libnvidia-ml.so.1` and `root/`.
 ///

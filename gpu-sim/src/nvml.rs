@@ -17,6 +17,7 @@ mod code;
 mod container;
 mod devices;
 mod events;
+mod fields;
 mod identity;
 mod link;
 mod locate;

@@ -1,4 +1,12 @@
-use std::{collections::BTreeSet, fmt, str::FromStr};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+/// What is read where nothing is set; the programs take it for an empty file.
+const EMPTY: &str = "/dev/null";
 
 /// What the configuration is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +65,14 @@ pub(super) enum NoChoice {
 }
 
 impl Choice {
+    /// The file to read.
+    pub(super) fn path(&self, folder: &Path) -> PathBuf {
+        match self {
+            Self::File(name) => folder.join(name),
+            Self::Empty => EMPTY.into(),
+        }
+    }
+
     /// What the label says, else the default, else the first fallback that is there.
     pub(super) fn new(
         label: &str,

@@ -1,9 +1,4 @@
-use std::{
-    collections::BTreeSet,
-    fs, io,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs, io, os::unix::fs::symlink, path::Path};
 
 use anyhow::Context;
 
@@ -16,34 +11,28 @@ pub(super) struct Files<'a> {
     pub(super) link: &'a Path,
 }
 
-/// What the link leads to where nothing is set; the programs take it for an empty file.
-const EMPTY: &str = "/dev/null";
+/// The names of the files, without those by which a mounted `ConfigMap` is replaced.
+pub(super) fn names(folder: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let context = || format!("cannot read the folder `{}`", folder.display());
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(folder).with_context(context)? {
+        let entry = entry.with_context(context)?;
+        // Files of a ConfigMap are links, to what may just be replaced.
+        let is_file = fs::metadata(entry.path()).is_ok_and(|metadata| !metadata.is_dir());
+        if let Ok(name) = entry.file_name().into_string()
+            && !name.starts_with("..")
+            && is_file
+        {
+            names.insert(name);
+        }
+    }
+    Ok(names)
+}
 
 impl Files<'_> {
-    /// The names of the files, without those by which a mounted `ConfigMap` is replaced.
-    pub(super) fn names(&self) -> anyhow::Result<BTreeSet<String>> {
-        let context = || format!("cannot read the folder `{}`", self.folder.display());
-        let mut names = BTreeSet::new();
-        for entry in fs::read_dir(self.folder).with_context(context)? {
-            let entry = entry.with_context(context)?;
-            // Files of a ConfigMap are links, to what may just be replaced.
-            let is_file = fs::metadata(entry.path()).is_ok_and(|metadata| !metadata.is_dir());
-            if let Ok(name) = entry.file_name().into_string()
-                && !name.starts_with("..")
-                && is_file
-            {
-                names.insert(name);
-            }
-        }
-        Ok(names)
-    }
-
     /// Makes the link lead there, and says whether it did not before. At no moment is there no link.
     pub(super) fn lead_to(&self, choice: &Choice) -> anyhow::Result<bool> {
-        let target = match choice {
-            Choice::File(name) => self.folder.join(name),
-            Choice::Empty => PathBuf::from(EMPTY),
-        };
+        let target = choice.path(self.folder);
         if fs::read_link(self.link).is_ok_and(|present| present == target) {
             return Ok(false);
         }
@@ -96,7 +85,7 @@ mod tests {
             folder: &folder,
             link: &link,
         };
-        assert_eq!(files.names().unwrap(), ["a", "b"].map(str::to_owned).into());
+        assert_eq!(names(&folder).unwrap(), ["a", "b"].map(str::to_owned).into());
         let check = |choice: Choice, changed, text: &str| {
             assert_eq!(files.lead_to(&choice).unwrap(), changed, "{choice}");
             assert_eq!(files.text().unwrap(), text.as_bytes());

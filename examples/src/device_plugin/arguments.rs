@@ -11,7 +11,7 @@ use std::{
 use anyhow::{bail, ensure};
 use clap::{Args, Command, CommandFactory, Parser};
 use gpu_plugin::{
-    GpuChoice, GpuRef, HealthPolicy, NodeConfig, ParseXidClassError, XidClass,
+    GpuChoice, GpuRef, HealthPolicy, NodeConfig, ParseXidClassError, Sockets, XidClass,
     gpu_cdi::HookName,
     gpu_core::{
         nvml::LibrarySearch,
@@ -25,7 +25,11 @@ use gpu_sharing::config::{
     MigStrategy, PluginFlags, Program,
 };
 
+use tokio::sync::watch;
+
 use super::kubelet_folder;
+#[cfg(all(feature = "config-manager", feature = "node-events"))]
+use crate::config_manager::{self, Selection};
 use crate::{
     driver_files::driver_files,
     logging::Logging,
@@ -46,7 +50,7 @@ const USUAL_DRIVER_ROOT: &str = "/driver-root";
 /// Flags, environment variables and configuration file are those of nvidia-device-plugin v0.20; a flag beats its variable
 /// (in brackets), which beats the file; a variable that is set and empty counts as not set. What of it is not supported is
 /// refused at the start. SIGHUP has the file and the GPUs read again.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "gpu-device-plugin", version)]
 pub(super) struct DevicePlugin {
     #[command(flatten)]
@@ -55,9 +59,18 @@ pub(super) struct DevicePlugin {
     #[command(flatten)]
     file: ConfigArguments,
 
+    #[cfg(all(feature = "config-manager", feature = "node-events"))]
+    #[command(flatten)]
+    choice: ChoiceArguments,
+
     /// The kubelet's registration socket; the plugin's own lie beside it
     #[arg(long, env = env::KUBELET_SOCKET, default_value = KUBELET_SOCKET, value_name = "PATH", value_parser = parse_socket)]
     pub(super) kubelet_socket: PathBuf,
+
+    /// Where the kubelet tells what it can hand out, by which a registration that it has lost is noticed; empty for nowhere (an
+    /// addition of this program) [default: pod-resources/kubelet.sock beside the folder of the kubelet's socket]
+    #[arg(long, env = env::POD_RESOURCES_SOCKET, value_name = "PATH", value_parser = any_path)]
+    pod_resources_socket: Option<PathBuf>,
 
     /// Hooks to leave out of CDI files, joined by commas; `all` for every hook
     #[arg(long, env = env::CDI_DISABLE_HOOKS, default_value = "", value_name = "NAMES", hide_default_value = true,
@@ -125,9 +138,22 @@ pub(super) struct DevicePlugin {
     pub(super) logging: Logging,
 }
 
+/// By which the configuration file is one of several.
+#[cfg(all(feature = "config-manager", feature = "node-events"))]
+#[derive(Debug, Clone, Args)]
+struct ChoiceArguments {
+    /// The folder of several configuration files, of which a label of the node names one, in the place of `--config-file`; needs
+    /// `--node-name` (an addition of this program)
+    #[arg(long, env = "CONFIG_FILE_SRCDIR", value_name = "PATH")]
+    config_file_srcdir: Option<PathBuf>,
+
+    #[command(flatten)]
+    selection: Selection,
+}
+
 /// Where Events of the node are sent.
 #[cfg(feature = "node-events")]
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct ClusterArguments {
     /// The name of this node: with it, GPUs that fall ill and recover are told as Events of the node (an addition of this
     /// program)
@@ -140,7 +166,7 @@ pub(super) struct ClusterArguments {
 }
 
 /// Settings that may also be in the configuration file.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct Vendor {
     /// What MIG devices are offered as: none, single or mixed [`MIG_STRATEGY`]
     #[arg(long, value_name = "STRATEGY")]
@@ -288,6 +314,41 @@ pub(super) fn command() -> Command {
 }
 
 impl DevicePlugin {
+    /// The configuration files of which a label of the node names one, now and when that changes; `None` where there is one file or
+    /// none. In a tokio runtime.
+    #[cfg(all(feature = "config-manager", feature = "node-events"))]
+    pub(super) async fn chosen_file(&self) -> anyhow::Result<Option<watch::Receiver<Option<PathBuf>>>> {
+        let Some(folder) = self.choice.config_file_srcdir.clone() else {
+            return Ok(None);
+        };
+        let Some(node) = &self.cluster.node_name else {
+            bail!(BadUsage::new(
+                "CONFIG_FILE_SRCDIR needs the name of the node (NODE_NAME)"
+            ));
+        };
+        if self.file.is_given() {
+            bail!(BadUsage::new(
+                "CONFIG_FILE_SRCDIR and CONFIG_FILE are not meant together"
+            ));
+        }
+        let kubeconfig = self.cluster.kubeconfig.as_deref();
+        let chosen = config_manager::follow(node, kubeconfig, self.choice.selection.clone(), folder).await?;
+        Ok(Some(chosen))
+    }
+
+    #[cfg(not(all(feature = "config-manager", feature = "node-events")))]
+    #[expect(clippy::unused_async, reason = "with the label it is")]
+    pub(super) async fn chosen_file(&self) -> anyhow::Result<Option<watch::Receiver<Option<PathBuf>>>> {
+        Ok(None)
+    }
+
+    /// The same with this configuration file.
+    pub(super) fn with_file(&self, path: &Path) -> anyhow::Result<Self> {
+        let mut other = self.clone();
+        other.file = other.file.at(path)?;
+        Ok(other)
+    }
+
     /// What the file, the environment and the flags mean together.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let settings = self.file.settings(PROGRAM, self.vendor.flags())?;
@@ -341,6 +402,16 @@ impl DevicePlugin {
             Interval::Infinite => std::time::Duration::MAX,
         };
         policy
+    }
+
+    /// Where plugins serve and register.
+    pub(super) fn sockets(&self) -> Sockets {
+        let usual = || Some(kubelet_folder(&self.kubelet_socket)?.join("pod-resources/kubelet.sock"));
+        let given = self.pod_resources_socket.clone();
+        Sockets {
+            kubelet: self.kubelet_socket.clone(),
+            pod_resources: given.or_else(usual).filter(|path| !path.as_os_str().is_empty()),
+        }
     }
 
     fn owners(&self) -> Option<OwnerFile> {

@@ -1,13 +1,14 @@
 use std::{fs, path::Path};
 
 use clap::CommandFactory;
-use gpu_plugin::{HealthPolicy, XidClass, gpu_cdi::HookName};
-use gpu_sharing::config::{Config, DeviceIdStrategy, DeviceListStrategy, MigStrategy, Sharing};
+use gpu_sharing::config::{MigStrategy, Sharing};
 
 use super::{
     arguments::{DevicePlugin, command, driver_root_here},
     *,
 };
+
+mod flags;
 
 fn parse(arguments: &[&str]) -> Result<DevicePlugin, clap::Error> {
     let matches = command().try_get_matches_from(["gpu-device-plugin"].iter().chain(arguments))?;
@@ -24,103 +25,6 @@ fn config(arguments: &[&str]) -> anyhow::Result<NodeConfig> {
 #[test]
 fn the_arguments_are_well_formed() {
     DevicePlugin::command().debug_assert();
-}
-
-#[test]
-fn every_flag_of_the_vendors_changes_something() {
-    #[track_caller]
-    fn check(arguments: &[&str], expected: impl Fn(&Config) -> bool) {
-        let config = config(arguments).unwrap().config;
-        assert!(expected(&config), "{config:#?}");
-        assert!(!expected(&self::config(&[]).unwrap().config), "that is the default");
-    }
-    check(&["--mig-strategy=mixed"], |config| {
-        config.mig_strategy == MigStrategy::Mixed
-    });
-    check(&["--fail-on-init-error=0"], |config| !config.fail_on_init_error);
-    check(&["--mps-root=/run/nvidia/mps"], |config| config.mps_root.is_some());
-    check(&["--nvidia-driver-root=/r"], |config| {
-        config.nvidia_driver_root == "/r" && config.nvidia_dev_root == "/r"
-    });
-    check(&["--driver-root=/r", "--dev-root=/d"], |config| {
-        config.nvidia_dev_root == "/d"
-    });
-    check(&["--gdrcopy-enabled"], |config| config.gdrcopy_enabled);
-    check(&["--gds-enabled=true"], |config| config.gds_enabled);
-    check(&["--mofed-enabled=1"], |config| config.mofed_enabled);
-    check(&["--device-discovery-strategy=nvml"], |config| {
-        config.device_discovery_strategy.as_str() == "nvml"
-    });
-    check(&["--pass-device-specs"], |config| config.plugin.pass_device_specs);
-    for several in [
-        &["--device-list-strategy=volume-mounts,cdi-cri"][..],
-        &["--device-list-strategy=volume-mounts", "--device-list-strategy=cdi-cri"],
-    ] {
-        check(several, |config| {
-            config.plugin.device_list_strategy == [DeviceListStrategy::VolumeMounts, DeviceListStrategy::CdiCri]
-        });
-    }
-    check(&["--device-id-strategy=index"], |config| {
-        config.plugin.device_id_strategy == DeviceIdStrategy::Index
-    });
-    check(&["--cdi-annotation-prefix=x/"], |config| {
-        config.plugin.cdi_annotation_prefix == "x/"
-    });
-    check(&["--nvidia-ctk-path=/h"], |config| {
-        config.plugin.nvidia_ctk_path == "/h"
-    });
-    check(&["--shared-devices-allocation-policy=packed"], |config| {
-        config.plugin.shared_devices_allocation_policy.as_str() == "packed"
-    });
-    check(&["--imex-channel-ids=0"], |config| config.imex.channel_ids == [0]);
-    check(&["--imex-required"], |config| config.imex.required);
-}
-
-#[test]
-fn every_other_flag_changes_something() {
-    #[track_caller]
-    fn check(arguments: &[&str], expected: impl Fn(&NodeConfig) -> bool) {
-        let config = config(arguments).unwrap();
-        assert!(expected(&config), "{config:#?}");
-        assert!(!expected(&self::config(&[]).unwrap()), "that is the default");
-    }
-    check(&["--cdi-disable-hooks=chmod,update-ldcache"], |config| {
-        config.disabled_hooks == [HookName::UpdateLdcache, HookName::Chmod].into()
-    });
-    check(&["--cdi-disable-hooks=all"], |config| {
-        config.disabled_hooks.len() == HookName::ALL.len()
-    });
-    check(&["--cdi-feature-flags=no-additional-gids-for-device-nodes"], |config| {
-        !config.additional_gids
-    });
-    check(
-        &["--cdi-feature-flags=disable-nvsandboxutils,disable-ipc-discoverer"],
-        |config| !config.ipc_sockets,
-    );
-    check(
-        &["--include-gpus=0,GPU-00000000-0000-4000-8000-000000000000"],
-        |config| config.choice.include.len() == 2,
-    );
-    check(&["--exclude-gpus=0000:07:00.0"], |config| {
-        config.choice.exclude.len() == 1
-    });
-    check(&["--xid-classes=94=application"], |config| {
-        config.health.class(94) == XidClass::Application
-    });
-    check(&["--health-quiet-period=5s"], |config| {
-        config.health.quiet == Duration::from_secs(5)
-    });
-    check(&["--owners-file=/o"], |config| {
-        config
-            .owners
-            .as_ref()
-            .is_some_and(|owners| owners.path() == Path::new("/o"))
-    });
-    check(&["--owners-file="], |config| config.owners.is_none());
-    check(&["--host-root=/h"], |config| config.host_root == Path::new("/h"));
-    check(&["--cdi-dir=/c"], |config| config.cdi_dir == Path::new("/c"));
-    check(&["--nvml-library=/l"], |config| config.library.library.is_some());
-    assert_eq!(config(&[]).unwrap().health, HealthPolicy::default());
 }
 
 #[test]

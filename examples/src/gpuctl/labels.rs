@@ -1,7 +1,5 @@
 use std::{
     collections::BTreeMap,
-    fs,
-    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -15,7 +13,7 @@ use gpu_labels::{
     labels, pci_labels,
 };
 
-use super::output::Output;
+use super::{input, output::Output};
 use crate::{
     config_file,
     hardware::Hardware,
@@ -100,9 +98,8 @@ impl Labels {
     /// The GPUs and what is around them; of an inventory from elsewhere nothing is.
     fn node(&self) -> anyhow::Result<(Inventory, Node)> {
         if let Some(path) = &self.inventory {
-            let inventory = read(path)
-                .and_then(|text| Ok(serde_json::from_str(&text)?))
-                .with_context(|| format!("cannot read an inventory of `{}`", path.display()))?;
+            let inventory = serde_json::from_str(&input::read(path)?)
+                .with_context(|| format!("`{}` is not an inventory", path.display()))?;
             return Ok((inventory, Node::default()));
         }
         let host_root = &self.hardware.host_root;
@@ -117,15 +114,6 @@ impl Labels {
         let library = Library::open(&self.hardware.library_search())?;
         Ok((library.inventory(host_root)?, node))
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
-    Ok(fs::read_to_string(path)?)
 }
 
 fn warn(text: impl std::fmt::Display) {

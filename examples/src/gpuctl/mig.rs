@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -11,6 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use gpu_core::{Inventory, nvml::Library};
 use gpu_sharing::mig::parted::{Configs, Selection};
 
+use super::input;
 use crate::{hardware::Hardware, program::remark, vendor};
 
 mod apply;
@@ -84,7 +84,7 @@ struct Source {
 
 impl Source {
     fn configs(&self) -> anyhow::Result<Configs> {
-        let text = read(&self.config_file)?;
+        let text = input::read(&self.config_file)?;
         Configs::parse(&text).with_context(|| format!("cannot use `{}`", self.config_file.display()))
     }
 
@@ -94,24 +94,6 @@ impl Source {
         let config = configs.named(self.selected_config.as_deref()).with_context(file)?;
         config.select(inventory).with_context(file)
     }
-}
-
-/// The text of a file or of standard input, as large as such a file can be.
-fn read(path: &Path) -> anyhow::Result<String> {
-    const MOST: u64 = 4 << 20;
-    let what = || format!("cannot read `{}`", path.display());
-    let mut text = String::new();
-    let read = if path == Path::new("-") {
-        io::stdin().lock().take(MOST + 1).read_to_string(&mut text)
-    } else {
-        fs::File::open(path)
-            .with_context(what)?
-            .take(MOST + 1)
-            .read_to_string(&mut text)
-    };
-    let size = read.with_context(what)?;
-    anyhow::ensure!(size as u64 <= MOST, "`{}` has more than {MOST} bytes", path.display());
-    Ok(text)
 }
 
 /// A file that is whole or as before; other folders than the file's are left alone.

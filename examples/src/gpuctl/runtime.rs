@@ -12,7 +12,7 @@ use gpu_runtime_config::{
 
 use crate::{
     engine::{Engine, Target},
-    program::{print, remark},
+    program::{BadUsage, print, remark},
     vendor,
 };
 
@@ -197,7 +197,7 @@ impl Node {
         };
         ensure!(
             self.runtime == Engine::Containerd,
-            "`--preset` is for `--runtime=containerd`"
+            BadUsage::new("`--preset` is for `--runtime=containerd`")
         );
         if let Some(note) = preset.note() {
             remark(format_args!("{preset}: {note}"));

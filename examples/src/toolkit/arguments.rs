@@ -270,6 +270,15 @@ fn or_older(value: Option<&String>, engine: Engine, containerd: &str, docker: &s
 impl Arguments {
     /// Ends the program with bad usage where settings contradict each other or ask for what it does not do.
     pub(super) fn check(&self) {
+        let roots = [
+            ("--toolkit-install-dir", self.toolkit_install_dir.as_str()),
+            ("--driver-root", &self.driver_root),
+            ("--dev-root", self.dev_root_on_host()),
+        ];
+        if let Some((flag, path)) = roots.into_iter().find(|(_, path)| !path.starts_with('/')) {
+            let message = format!("`{flag}` takes an absolute path of the host, not `{path}`\n");
+            super::Toolkit::command().error(ErrorKind::InvalidValue, message).exit();
+        }
         if let Some(source) = self
             .config_source
             .split(',')

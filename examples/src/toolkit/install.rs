@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     fs::File,
-    io::{self, Write as _},
+    io::{self, BufRead as _, BufReader, Read},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
@@ -47,13 +47,11 @@ pub(super) fn install(arguments: &Arguments, target: &Target) -> anyhow::Result<
             .with_context(|| format!("cannot find `{}`, which is to be installed", from(program).display()))?;
     }
     for (name, program) in PROGRAMS {
-        let from = from(program);
-        let content = fs::read(&from).with_context(|| format!("cannot read `{}`", from.display()))?;
-        put(&folder.join(name), &content, 0o755)?;
+        put(&folder.join(name), Content::OfFile(&from(program)), 0o755)?;
     }
     let path = folder.join(toolkit_config::BESIDE).join(toolkit_config::PATH);
     let text = configuration(arguments, target, &folder)?;
-    put(&path, text.as_bytes(), 0o644)
+    put(&path, Content::Text(&text), 0o644)
 }
 
 fn beside() -> anyhow::Result<PathBuf> {
@@ -116,13 +114,39 @@ fn configuration(arguments: &Arguments, target: &Target, folder: &Path) -> anyho
     )?)
 }
 
+/// What a file is to hold. Programs are copied piece by piece: the daemon would keep the memory that a whole one takes.
+#[derive(Debug, Clone, Copy)]
+enum Content<'c> {
+    Text(&'c str),
+    OfFile(&'c Path),
+}
+
+impl<'c> Content<'c> {
+    fn open(self) -> io::Result<Box<dyn Read + 'c>> {
+        Ok(match self {
+            Self::Text(text) => Box::new(text.as_bytes()),
+            Self::OfFile(path) => Box::new(File::open(path)?),
+        })
+    }
+
+    fn is_in(self, path: &Path) -> io::Result<bool> {
+        let (mut wanted, mut found) = (BufReader::new(self.open()?), BufReader::new(File::open(path)?));
+        loop {
+            let (left, right) = (wanted.fill_buf()?, found.fill_buf()?);
+            let length = left.len().min(right.len());
+            if length == 0 || left[..length] != right[..length] {
+                return Ok(left.is_empty() && right.is_empty());
+            }
+            wanted.consume(length);
+            found.consume(length);
+        }
+    }
+}
+
 /// Puts a file in place, whole or not at all, if it is not there already.
-fn put(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
-    let is_there = || {
-        let file = fs::metadata(path).is_ok_and(|status| status.permissions().mode() & 0o7777 == mode);
-        file && fs::read(path).is_ok_and(|found| found == content)
-    };
-    if is_there() {
+fn put(path: &Path, content: Content<'_>, mode: u32) -> anyhow::Result<()> {
+    let has_mode = fs::metadata(path).is_ok_and(|status| status.permissions().mode() & 0o7777 == mode);
+    if has_mode && content.is_in(path).is_ok_and(|is_there| is_there) {
         return Ok(());
     }
     let Some(folder) = path.parent() else {
@@ -144,7 +168,7 @@ fn put(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn fill(temporary: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn fill(temporary: &Path, content: Content<'_>, mode: u32) -> io::Result<()> {
     // What an earlier one left when it was killed.
     match fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -156,7 +180,7 @@ fn fill(temporary: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         .mode(mode)
         .open(temporary)?;
     file.set_permissions(fs::Permissions::from_mode(mode))?;
-    file.write_all(content)?;
+    io::copy(&mut content.open()?, &mut file)?;
     file.sync_all()
 }
 
@@ -171,15 +195,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/program");
         let inode = || fs::metadata(&path).unwrap().ino();
-        put(&path, b"1", 0o755).unwrap();
+        let long = "1".repeat(100_000);
+        put(&path, Content::Text(&long), 0o755).unwrap();
         let first = inode();
-        put(&path, b"1", 0o755).unwrap();
+        put(&path, Content::Text(&long), 0o755).unwrap();
+        put(&path, Content::OfFile(&path), 0o755).unwrap();
         assert_eq!(inode(), first);
-        put(&path, b"2", 0o755).unwrap();
-        assert_eq!(
-            (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().mode() & 0o777),
-            (b"2".to_vec(), 0o755)
-        );
+        for other in [&long[1..], "2"] {
+            put(&path, Content::Text(other), 0o755).unwrap();
+            assert_eq!(
+                (
+                    fs::read_to_string(&path).unwrap().as_str(),
+                    fs::metadata(&path).unwrap().mode() & 0o777
+                ),
+                (other, 0o755)
+            );
+        }
         assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use gpu_cdi::{
-    Companion, DriverFiles, GenerateOptions, Kind, Spec, generate, generate_companion, generate_imex,
+    Companion, DriverFiles, Error, GenerateOptions, Kind, Spec, generate, generate_companion, generate_imex,
     generate_management,
 };
 use gpu_core::nvml::{Library, LibrarySearch};
@@ -123,12 +123,19 @@ pub(super) fn describe(arguments: &Arguments) -> anyhow::Result<()> {
     ];
     node.companions(folder)?;
     let mut in_full = true;
-    for (name, spec) in files {
-        match spec {
-            Ok(spec) => put(&spec, &folder.join(name))?,
+    for (name, described) in files {
+        let path = folder.join(&name);
+        match described {
+            Ok(Described { spec, in_full: all }) => {
+                put(&spec, &path)?;
+                in_full &= all;
+            }
             Err(error) => {
                 tracing::warn!("`{name}` is not written: {error:#}");
                 in_full = false;
+                if has_nothing(&error) {
+                    remove(&path)?;
+                }
             }
         }
     }
@@ -139,16 +146,34 @@ pub(super) fn describe(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether the node was read and has nothing that containers could get: a file of earlier days would have them fail later.
+fn has_nothing(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref();
+    matches!(
+        error,
+        Some(Error::NothingToDescribe { .. } | Error::NothingFound { .. })
+    )
+}
+
+struct Described {
+    spec: Spec,
+    /// Whether every GPU could be read: one that is lost may be back in a while.
+    in_full: bool,
+}
+
 /// A node, to be described.
 struct Description<'a> {
     arguments: &'a Arguments,
 }
 
 impl Description<'_> {
-    fn management(&self) -> anyhow::Result<Spec> {
+    fn management(&self) -> anyhow::Result<Described> {
         let mut options = self.options();
         options.kind = self.arguments.cdi_kind.clone();
-        Ok(generate_management(&self.files(None)?, &options)?)
+        Ok(Described {
+            spec: generate_management(&self.files(None)?, &options)?,
+            in_full: true,
+        })
     }
 
     /// The devices beside GPUs that this node has, each of a kind of its own, so that the runtime finds them by their variables.
@@ -181,7 +206,7 @@ impl Description<'_> {
     }
 
     /// The GPUs that NVML tells of. The driver is let go afterwards: it may be replaced while this program runs.
-    fn gpus(&self) -> anyhow::Result<Spec> {
+    fn gpus(&self) -> anyhow::Result<Described> {
         let library = Library::open(&LibrarySearch {
             library: self.arguments.nvml_library.clone(),
             driver_root: Some(self.arguments.driver_root_here()),
@@ -198,7 +223,10 @@ impl Description<'_> {
         for missing in files.missing() {
             tracing::warn!("{missing}");
         }
-        Ok(generated.spec)
+        Ok(Described {
+            spec: generated.spec,
+            in_full: inventory.problems.is_empty(),
+        })
     }
 
     fn files(&self, version: Option<String>) -> anyhow::Result<DriverFiles> {

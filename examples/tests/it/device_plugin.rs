@@ -25,8 +25,12 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
+        Self::with(&NodeSpec::new("h100").gpus(4))
+    }
+
+    fn with(spec: &NodeSpec) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
-        let node = Node::create(&NodeSpec::new("h100").gpus(4), dir.path().join("node")).expect("a simulated node");
+        let node = Node::create(spec, dir.path().join("node")).expect("a simulated node");
         Self { dir, node }
     }
 
@@ -90,6 +94,23 @@ async fn an_absent_kubelet_is_waited_for_and_named_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_can_be_json() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Running::start(place.plugin().arg("--log-format=json"));
+    kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
+    let log = check_ends_well(plugin, Signal::TERM);
+    let parsed: Result<Vec<serde_json::Value>, _> = log.lines().map(serde_json::from_str).collect();
+    let messages = parsed.unwrap_or_else(|error| panic!("{error}: {log}"));
+    assert!(
+        messages
+            .iter()
+            .any(|line| line["fields"]["message"] == "registered with the kubelet"),
+        "{log}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_hangs_does_not_keep_it() {
     let place = Place::new();
     // Nobody ever writes to it, so whoever opens it for reading hangs.
@@ -148,6 +169,46 @@ async fn a_node_without_driver_is_waited_for_if_asked_to_and_named_once() {
     kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
     let log = check_ends_well(plugin, Signal::TERM);
     assert_eq!(lines(&log, "no NVIDIA driver library"), 1, "{log}");
+}
+
+/// Recorded as `no-nvml` and `no-nvml-no-fail`: it ends with 1, and waits without anything to offer.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_drivers_library_it_ends_or_waits_as_it_is_asked_to() {
+    for (seed, permute) in [(0, false), (7, true)] {
+        let place = Place::with(&NodeSpec::new("a100").gpus(1).seed(seed).permute_pci(permute));
+        let kubelet = place.kubelet().await;
+        let root = place.node.root();
+        let libraries = root.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        for entry in fs::read_dir(&libraries).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name().to_string_lossy().starts_with("libnvidia-ml.so") {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+        let plugin = || {
+            let mut command = place.plugin();
+            // Named, so that a driver of this machine is not found in its place.
+            let library = libraries.join("libnvidia-ml.so.1");
+            command
+                .env("CONTAINER_DRIVER_ROOT", &root)
+                .env("GPU_NVML_LIBRARY", library);
+            command
+        };
+        let output = run(&mut plugin());
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            lines(stderr(&output), "no NVIDIA driver library"),
+            1,
+            "{}",
+            stderr(&output)
+        );
+
+        let waiting = Running::start(plugin().arg("--fail-on-init-error=false"));
+        tokio::time::sleep(Duration::from_secs(3)).await; // as long as was recorded
+        assert_eq!(kubelet.registrations(GPU), 0);
+        let log = check_ends_well(waiting, Signal::TERM);
+        assert_eq!(lines(&log, "looking again every 10 s"), 1, "{log}");
+    }
 }
 
 #[test]
@@ -257,10 +318,19 @@ async fn a_changed_file_is_taken_over_by_the_same_process_and_a_broken_one_is_re
     };
     version("..1", &sharing(4));
     std::os::unix::fs::symlink("..data/config.yaml", folder.join("config.yaml")).unwrap();
+    let port = free_port();
     let mut command = place.plugin();
-    command.env("CONFIG_FILE", folder.join("config.yaml"));
+    command
+        .env("CONFIG_FILE", folder.join("config.yaml"))
+        .env("GPU_LISTEN", format!("127.0.0.1:{port}"));
     let plugin = Running::start(&mut command);
     kubelet.wait_for_allocatable(GPU, 16, LONG).await.unwrap();
+    let refused = |expected: u32| {
+        let (_, metrics) = probe(port, "/metrics");
+        let line = format!("gpu_device_plugin_config_refused{{}} {expected}\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    };
+    refused(0);
 
     version("..2", &sharing(2));
     kubelet
@@ -270,14 +340,21 @@ async fn a_changed_file_is_taken_over_by_the_same_process_and_a_broken_one_is_re
     version("..3", "sharing: { timeSlice: {} }");
     tokio::time::sleep(Duration::from_millis(2500)).await; // for two looks
     assert_eq!(kubelet.allocatable(GPU), Some(8));
+    refused(1);
     version("..4", "");
     kubelet
         .wait_for_allocatable(GPU, 4, Duration::from_secs(5))
         .await
         .unwrap();
     assert_eq!(kubelet.registrations(GPU), 1);
+    refused(0);
     let log = check_ends_well(plugin, Signal::TERM);
     assert_eq!(lines(&log, "did you mean `timeSlicing`"), 1, "{log}");
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
 }
 
 /// The status code and the body of a probe's answer.
@@ -296,11 +373,7 @@ fn probe(port: u16, path: &str) -> (String, String) {
 async fn probes_tell_whether_the_kubelet_has_all_that_is_offered() {
     let place = Place::new();
     fs::create_dir(place.dir.path().join("device-plugins")).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let plugin = Running::start(place.plugin().env("GPU_LISTEN", format!("127.0.0.1:{port}")));
     a_moment().await;
     let check = |path: &str, status: &str, body: &str| {
@@ -313,6 +386,15 @@ async fn probes_tell_whether_the_kubelet_has_all_that_is_offered() {
     kubelet.wait_for_allocatable(GPU, 4, LONG).await.unwrap();
     a_moment().await;
     check("/readyz", "200", "ok");
+
+    place.node.inject_xid(2, 79).unwrap();
+    kubelet.wait_for_allocatable(GPU, 3, LONG).await.unwrap();
+    let ailing = format!(
+        "gpu_device_plugin_ailing{{gpu=\"{}\",health=\"unhealthy\"}} 1\n",
+        place.node.gpus()[2].uuid
+    );
+    let (_, metrics) = probe(port, "/metrics");
+    assert!(metrics.contains(&ailing), "{metrics}");
     check_ends_well(plugin, Signal::TERM);
 }
 

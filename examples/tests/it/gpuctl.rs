@@ -111,12 +111,8 @@ fn labels_come_in_every_form_and_what_cannot_be_read_is_named() {
         assert!(stdout(&output).contains(expected), "{}", stdout(&output));
     }
     for (inventory, config, expected) in [
-        (
-            Path::new("/nowhere"),
-            &config,
-            "cannot read an inventory of `/nowhere`: No such file",
-        ),
-        (&config, &config, "cannot read an inventory of `"),
+        (Path::new("/nowhere"), &config, "cannot read `/nowhere`: No such file"),
+        (&config, &config, "is not an inventory: expected value"),
         (&inventory, &inventory, "`gpus` in line 1 is not a known key"),
     ] {
         let output = labels(inventory, config, "json");

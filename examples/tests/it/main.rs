@@ -7,8 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+mod cdi;
 mod device_plugin;
 mod gpuctl;
+mod growth;
+#[cfg(feature = "stack")]
+mod label;
 mod mig;
 mod quickstart;
 #[cfg(feature = "stack")]

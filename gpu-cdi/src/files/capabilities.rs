@@ -17,9 +17,9 @@ const LIMIT: u64 = 1 << 20;
 /// driver's table says the same of the GPUs that have a node.
 pub(super) fn find(kernel: &mut Search, nodes: &[DeviceFile]) -> BTreeMap<String, u32> {
     let mut found = BTreeMap::new();
-    for gpu in kernel.list(Path::new(EXISTING)) {
-        if numbered(&gpu, "gpu") {
-            instances(kernel, &gpu, &mut found);
+    for gpu in kernel.list(Path::new(EXISTING)).iter() {
+        if numbered(gpu, "gpu") {
+            instances(kernel, gpu, &mut found);
         }
     }
     if found.is_empty() {

@@ -59,8 +59,8 @@ const NODES: [(&str, &[&str]); 7] = [
 pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
     let mut nodes = Vec::new();
     for (dir, patterns) in NODES {
-        for name in search.list(Path::new(dir)) {
-            if patterns.iter().any(|pattern| crate::pattern::matches(pattern, &name)) {
+        for name in search.list(Path::new(dir)).iter() {
+            if patterns.iter().any(|pattern| crate::pattern::matches(pattern, name)) {
                 nodes.extend(node(search, rule, &format!("{dir}/{name}")));
             }
         }

@@ -88,6 +88,15 @@ impl DiscoverConfig {
             source,
         })
     }
+
+    /// A root as specs name it.
+    pub(super) fn name(what: &'static str, path: &Path) -> Result<String> {
+        let name = path.to_str().map(str::to_owned);
+        name.ok_or_else(|| Error::UnnamableRoot {
+            what,
+            path: path.to_owned(),
+        })
+    }
 }
 
 impl Default for DiscoverConfig {
@@ -120,8 +129,8 @@ impl DriverFiles {
         links.extend(drm::by_path_links(&mut dev));
         let mut files = Self {
             schema_version: Self::SCHEMA_VERSION,
-            driver_root: config.driver_root.to_string_lossy().into_owned(),
-            dev_root: dev_root.to_string_lossy().into_owned(),
+            driver_root: DiscoverConfig::name("driver root", &config.driver_root)?,
+            dev_root: DiscoverConfig::name("device root", dev_root)?,
             driver_version: found.version,
             library_dirs: found.dirs,
             libraries: found.libraries,

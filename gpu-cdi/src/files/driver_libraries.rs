@@ -189,8 +189,8 @@ fn links_beside<'l>(search: &mut Search, libraries: impl Iterator<Item = &'l Lib
     let mut links = BTreeMap::new();
     for dir in dirs {
         let dir = Path::new(dir);
-        for name in search.list(dir) {
-            if crate::pattern::matches("*.so*", &name) {
+        for name in search.list(dir).iter() {
+            if crate::pattern::matches("*.so*", name) {
                 add_link(search, &dir.join(name), &mut links);
             }
         }

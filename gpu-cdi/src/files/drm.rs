@@ -8,12 +8,15 @@ use super::{driver_libraries::add_link, found::Search};
 pub(super) fn find(sys: &mut Search) -> BTreeMap<PciAddress, Vec<String>> {
     let devices = Path::new("/sys/bus/pci/devices");
     let mut found = BTreeMap::new();
-    for name in sys.list(devices) {
+    for name in sys.list(devices).iter() {
         let Ok(address) = name.parse::<PciAddress>() else {
             continue;
         };
-        let mut nodes = sys.list(&devices.join(&name).join("drm"));
-        nodes.retain(|node| node.starts_with("card") || node.starts_with("renderD"));
+        let nodes = sys.list(&devices.join(name).join("drm"));
+        let nodes = nodes
+            .iter()
+            .filter(|node| node.starts_with("card") || node.starts_with("renderD"));
+        let nodes: Vec<_> = nodes.cloned().collect();
         if !nodes.is_empty() {
             found.insert(address, nodes);
         }
@@ -25,7 +28,7 @@ pub(super) fn find(sys: &mut Search) -> BTreeMap<PciAddress, Vec<String>> {
 pub(super) fn by_path_links(dev: &mut Search) -> BTreeMap<String, String> {
     let dir = Path::new("/dev/dri/by-path");
     let mut links = BTreeMap::new();
-    for name in dev.list(dir) {
+    for name in dev.list(dir).iter() {
         add_link(dev, &dir.join(name), &mut links);
     }
     links

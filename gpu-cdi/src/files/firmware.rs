@@ -18,8 +18,8 @@ pub(super) fn find(
     let mut found: Vec<FoundFile> = Vec::new();
     for dir in dirs(sys, config) {
         let dir = dir.join("nvidia").join(version);
-        for name in search.list(&dir) {
-            if crate::pattern::matches("gsp*.bin", &name)
+        for name in search.list(&dir).iter() {
+            if crate::pattern::matches("gsp*.bin", name)
                 && let Some(file) = search.file(&dir.join(name), |_| true)
                 && !found.contains(&file)
             {

@@ -1,9 +1,11 @@
 use std::{
+    collections::HashMap,
     fmt, io,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
-use gpu_core::root::Root;
+use gpu_core::root::{Resolved, Root};
 use rustix::{
     fs::{FileType, Stat},
     io::Errno,
@@ -61,6 +63,10 @@ pub(super) struct Search {
     exhausted: Option<(PathBuf, io::Error)>,
     /// The loader's cache, once it was asked for.
     pub(super) cached: Option<Vec<CachedLibrary>>,
+    /// The names in folders that were listed: most are looked at for many libraries.
+    listed: HashMap<PathBuf, Rc<[String]>>,
+    /// Where folders are whose files were looked at.
+    folders: HashMap<PathBuf, Resolved>,
 }
 
 impl Search {
@@ -70,6 +76,8 @@ impl Search {
             problems: Vec::new(),
             exhausted: None,
             cached: None,
+            listed: HashMap::new(),
+            folders: HashMap::new(),
         }
     }
 
@@ -105,25 +113,55 @@ impl Search {
     }
 
     /// The names in a folder; none if it is missing, none and a problem if it cannot be read.
-    pub(super) fn list(&mut self, dir: &Path) -> Vec<String> {
-        match self.root.list(dir) {
+    pub(super) fn list(&mut self, dir: &Path) -> Rc<[String]> {
+        if let Some(names) = self.listed.get(dir) {
+            return Rc::clone(names);
+        }
+        let names: Rc<[String]> = match self.root.list(dir) {
             Ok(names) => names.into_iter().filter_map(|name| name.into_string().ok()).collect(),
             Err(error) => {
                 self.failed(dir, &error);
-                Vec::new()
+                Rc::default()
             }
-        }
+        };
+        self.listed.insert(dir.to_owned(), Rc::clone(&names));
+        names
     }
 
-    /// The status of what `path` leads to; `None` if there is nothing, or it cannot be read, which is a problem.
-    pub(super) fn stat(&mut self, path: &Path) -> Option<Stat> {
-        match self.root.stat(path) {
-            Ok(stat) => Some(stat),
+    /// What `path` leads to, and where that is; `None` if there is nothing, or it cannot be read, which is a problem.
+    pub(super) fn target(&mut self, path: &Path) -> Option<(Stat, Resolved)> {
+        match self.follow(path) {
+            Ok(target) => Some(target),
             Err(error) => {
                 self.failed(path, &error);
                 None
             }
         }
+    }
+
+    fn follow(&mut self, path: &Path) -> io::Result<(Stat, Resolved)> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok((self.root.stat(path)?, self.root.resolve(path)?));
+        };
+        let stat = self.root.lstat(path)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            return Ok((self.root.stat(path)?, self.root.resolve(path)?));
+        }
+        let Resolved { path, host_differs } = self.resolve_folder(folder)?;
+        let resolved = Resolved {
+            path: path.join(name),
+            host_differs,
+        };
+        Ok((stat, resolved))
+    }
+
+    fn resolve_folder(&mut self, folder: &Path) -> io::Result<Resolved> {
+        if let Some(known) = self.folders.get(folder) {
+            return Ok(known.clone());
+        }
+        let resolved = self.root.resolve(folder)?;
+        self.folders.insert(folder.to_owned(), resolved.clone());
+        Ok(resolved)
     }
 
     /// The file at `path`, if `accept` takes what it leads to; never a folder.
@@ -137,17 +175,10 @@ impl Search {
     }
 
     fn entry(&mut self, path: &Path, accept: impl Fn(&Stat) -> bool) -> Option<FoundFile> {
-        let stat = self.stat(path)?;
+        let (stat, resolved) = self.target(path)?;
         if !accept(&stat) {
             return None;
         }
-        let resolved = match self.root.resolve(path) {
-            Ok(resolved) => resolved,
-            Err(error) => {
-                self.failed(path, &error);
-                return None;
-            }
-        };
         let content = resolved
             .host_differs
             .then(|| resolved.path.into_os_string().into_string());
@@ -167,7 +198,7 @@ impl Search {
     }
 }
 
-fn is_dir(stat: &Stat) -> bool {
+pub(super) fn is_dir(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 

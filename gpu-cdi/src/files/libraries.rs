@@ -3,7 +3,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{DiscoverConfig, found::Search, ld_cache};
+use super::{
+    DiscoverConfig,
+    found::{Search, is_dir},
+    ld_cache,
+};
 
 /// Where driver packages put libraries, in the order of the search (`pkg/lookup/library.go` of the vendor's toolkit).
 const DIRS: [&str; 11] = [
@@ -40,8 +44,8 @@ pub(super) fn locate(search: &mut Search, config: &DiscoverConfig, name: &str) -
 pub(super) fn in_dirs(search: &mut Search, dirs: &[PathBuf], name: &str) -> Vec<PathBuf> {
     let mut found = Found::default();
     for dir in dirs {
-        for entry in search.list(dir) {
-            if crate::pattern::matches(name, &entry) {
+        for entry in &*search.list(dir) {
+            if crate::pattern::matches(name, entry) {
                 found.add(search, &dir.join(entry));
             }
         }
@@ -117,16 +121,11 @@ struct Found {
 impl Found {
     /// A link to nothing is no library, and neither is a folder.
     fn add(&mut self, search: &mut Search, path: &Path) {
-        if search.file(path, |_| true).is_none() {
-            return;
-        }
-        match search.root.resolve(path) {
-            Ok(resolved) => {
-                if self.seen.insert(resolved.path.clone()) {
-                    self.paths.push(resolved.path);
-                }
-            }
-            Err(error) => search.failed(path, &error),
+        if let Some((stat, resolved)) = search.target(path)
+            && !is_dir(&stat)
+            && self.seen.insert(resolved.path.clone())
+        {
+            self.paths.push(resolved.path);
         }
     }
 }

@@ -80,8 +80,8 @@ impl TegraFiles {
         let mut driver = Search::new(DiscoverConfig::open("driver root", &config.driver_root)?);
         let mut dev = Search::new(DiscoverConfig::open("device root", dev_root)?);
         let mut files = Self {
-            driver_root: config.driver_root.to_string_lossy().into_owned(),
-            dev_root: dev_root.to_string_lossy().into_owned(),
+            driver_root: DiscoverConfig::name("driver root", &config.driver_root)?,
+            dev_root: DiscoverConfig::name("device root", dev_root)?,
             device_nodes: Vec::new(),
             folders: Vec::new(),
             libraries: Vec::new(),

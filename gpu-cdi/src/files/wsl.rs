@@ -66,8 +66,8 @@ impl WslFiles {
             }
         }
         if let Some(store) = store {
-            for name in search.list(&store) {
-                if OTHERS.iter().any(|pattern| crate::pattern::matches(pattern, &name))
+            for name in search.list(&store).iter() {
+                if OTHERS.iter().any(|pattern| crate::pattern::matches(pattern, name))
                     && let Some(file) = search.file(&store.join(name), |_| true)
                     && !files.contains(&file)
                 {
@@ -76,7 +76,7 @@ impl WslFiles {
             }
         }
         Ok(Self {
-            root: config.driver_root.to_string_lossy().into_owned(),
+            root: DiscoverConfig::name("driver root", &config.driver_root)?,
             device_node,
             files,
             missing,

@@ -1,4 +1,4 @@
-//! The hook program on containers that are folders, some with traps for it.
+//! The hook program, and its smaller hooks, in containers that are folders.
 
 use std::{
     fs,
@@ -10,80 +10,6 @@ use crate::{
     bundle::{Bundle, NOT_STATIC, entries, program},
     elf,
 };
-
-#[test]
-fn links_are_made_with_the_folders_above_them() {
-    let bundle = Bundle::new();
-    bundle.file("usr/lib/libb.so", "an older file");
-    bundle.link("usr/lib/libc.so", "other");
-    bundle.link("lib64", "/usr/lib");
-    let links = [
-        "liba.so.1::/opt/driver/lib/liba.so",
-        "libb.so.1::/usr/lib/libb.so",
-        "libc.so.1::/usr/lib/libc.so",
-        "libd.so.1::lib64/libd.so",
-    ];
-    let mut args = vec!["create-symlinks"];
-    args.extend(links.iter().chain(&links[..1]).flat_map(|link| ["--link", link]));
-    bundle.succeeds(&args);
-    bundle.succeeds(&args);
-    assert_eq!(bundle.target("opt/driver/lib/liba.so").as_deref(), Some("liba.so.1"));
-    assert_eq!(bundle.target("usr/lib/libb.so").as_deref(), Some("libb.so.1"));
-    assert_eq!(bundle.target("usr/lib/libc.so").as_deref(), Some("libc.so.1"));
-    assert_eq!(bundle.target("usr/lib/libd.so").as_deref(), Some("libd.so.1"));
-    assert_eq!(entries(&bundle.path("usr/lib")), ["libb.so", "libc.so", "libd.so"]);
-    assert_eq!(
-        fs::metadata(bundle.path("opt/driver")).unwrap().permissions().mode() & 0o777,
-        0o755
-    );
-}
-
-#[test]
-fn cve_2024_0134_a_link_in_the_image_leads_no_new_link_out_of_it() {
-    let bundle = Bundle::new();
-    let host = bundle.host();
-    bundle.link("absolute", &host);
-    bundle.link("relative", "../../host");
-    bundle.link("many", "../../../../../../../../../../../../../../../../../../../../");
-    for dir in ["absolute", "relative"] {
-        for path in ["sub/a", "file"] {
-            bundle.fails(
-                &["create-symlinks", "--link", &format!("a::/{dir}/{path}")],
-                1,
-                "cannot make the link",
-            );
-            bundle.host_is_untouched();
-        }
-    }
-    bundle.succeeds(&["create-symlinks", "--link", "a::/many/etc/a"]);
-    assert_eq!(bundle.target("etc/a").as_deref(), Some("a"));
-    bundle.fails(
-        &["create-symlinks", "--link", "a::/../../host/a"],
-        1,
-        "`..` in the path",
-    );
-    bundle.fails(
-        &["create-symlinks", "--link", "a::/x/../../../host/a"],
-        1,
-        "`..` in the path",
-    );
-    bundle.host_is_untouched();
-}
-
-#[test]
-fn a_link_that_is_none_is_bad_usage() {
-    let bundle = Bundle::new();
-    for link in ["a", "a::", "::b", "a::b::c"] {
-        bundle.fails(&["create-symlinks", "--link", link], 2, "expected `TARGET::LINK`");
-    }
-    fs::create_dir(bundle.path("dir")).unwrap();
-    bundle.fails(
-        &["create-symlinks", "--link", "a::/dir"],
-        1,
-        "cannot make the link `/dir` to `a` in the container",
-    );
-    assert_eq!(entries(&bundle.path("")), ["dir"]);
-}
 
 #[test]
 fn bad_usage_and_a_bad_state_have_the_documented_exit_codes() {
@@ -134,79 +60,6 @@ fn a_program_with_a_loader_says_so() {
     let stderr = |args: &[&str]| String::from_utf8(Bundle::new().run(args).stderr).unwrap();
     assert_eq!(stderr(&["noop"]).contains(NOT_STATIC), dynamic);
     assert_eq!(stderr(&["--quiet", "noop"]), "");
-}
-
-#[test]
-fn compatibility_libraries_are_preferred_if_they_are_newer_than_the_driver() {
-    #[track_caller]
-    fn check(library: &str, version: &str, expected: Option<&str>) {
-        let bundle = Bundle::new();
-        bundle.file(
-            &format!("usr/local/cuda-13.0/compat/{library}"),
-            elf::library(Some("libcuda.so.1")),
-        );
-        bundle.link("usr/local/cuda-13.0/compat/libcuda.so.1", library);
-        bundle.link("usr/local/cuda", "cuda-13.0");
-        bundle.succeeds(&["enable-cuda-compat", &format!("--host-driver-version={version}")]);
-        assert_eq!(bundle.read("etc/ld.so.conf.d/00-compat-cuda.conf").as_deref(), expected);
-    }
-    check(
-        "libcuda.so.580.65.06",
-        "550.163.01",
-        Some("/usr/local/cuda-13.0/compat\n"),
-    );
-    check("libcuda.so.580.65.06", "580.10.01", None);
-    check("libcuda.so.535.1", "550.163.01", None);
-    check("libcuda.so.580.65.06", "unknown", None);
-}
-
-#[test]
-fn compatibility_libraries_that_cannot_be_told_apart_are_left_alone() {
-    let bundle = Bundle::new();
-    bundle.succeeds(&["enable-cuda-compat", "--host-driver-version=550.163.01"]);
-    bundle.file("usr/local/cuda/compat/libcuda.so.580.1", elf::library(None));
-    bundle.file("usr/local/cuda/compat/libcuda.so.590.1", elf::library(None));
-    let output = bundle.run(&["enable-cuda-compat", "--host-driver-version=550.163.01"]);
-    assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("more than one CUDA library"));
-    fs::remove_file(bundle.path("usr/local/cuda/compat/libcuda.so.590.1")).unwrap();
-    bundle.succeeds(&["enable-cuda-compat", "--host-cuda-version=12.4"]);
-    bundle.file("usr/local/cuda/compat/libcuda.so.580.1", "not a library");
-    let output = bundle.run(&["enable-cuda-compat", "--host-driver-version=550.163.01"]);
-    assert!(output.status.success());
-    assert_eq!(bundle.read("etc/ld.so.conf.d/00-compat-cuda.conf"), None);
-}
-
-#[test]
-fn cve_2025_23266_the_compat_hook_reads_and_writes_in_the_container_only() {
-    let bundle = Bundle::new();
-    let host = bundle.host();
-    bundle.link("usr/local/cuda/compat", &host);
-    fs::write(host.join("libcuda.so.580.1"), elf::library(None)).unwrap();
-    bundle.succeeds(&["enable-cuda-compat", "--host-driver-version=550.163.01"]);
-    fs::remove_file(host.join("libcuda.so.580.1")).unwrap();
-    assert_eq!(bundle.read("etc/ld.so.conf.d/00-compat-cuda.conf"), None);
-
-    let bundle = Bundle::new();
-    bundle.file("usr/local/cuda/compat/libcuda.so.580.1", elf::library(None));
-    bundle.link("etc/ld.so.conf.d/00-compat-cuda.conf", bundle.host().join("file"));
-    bundle.succeeds(&["enable-cuda-compat", "--host-driver-version=550.163.01"]);
-    bundle.host_is_untouched();
-    assert_eq!(
-        bundle.read("etc/ld.so.conf.d/00-compat-cuda.conf").as_deref(),
-        Some("/usr/local/cuda/compat\n")
-    );
-    assert_eq!(bundle.target("etc/ld.so.conf.d/00-compat-cuda.conf"), None);
-
-    let bundle = Bundle::new();
-    bundle.file("usr/local/cuda/compat/libcuda.so.580.1", elf::library(None));
-    bundle.link("etc/ld.so.conf.d", bundle.host());
-    bundle.fails(
-        &["enable-cuda-compat", "--host-driver-version=550.163.01"],
-        1,
-        "cannot write `/etc/ld.so.conf.d/00-compat-cuda.conf`",
-    );
-    bundle.host_is_untouched();
 }
 
 #[test]

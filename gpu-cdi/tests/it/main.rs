@@ -3,6 +3,8 @@
 mod bundle;
 mod cache;
 mod companions;
+mod create_symlinks;
+mod cuda_compat;
 mod discover;
 mod driver_root;
 mod elf;

@@ -327,6 +327,19 @@ fn what_every_program_needs_and_is_not_there_is_said() {
 }
 
 #[test]
+fn a_root_that_no_spec_can_name_is_refused() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join(OsStr::from_bytes(b"driver\xff"));
+    std::fs::create_dir(&root).unwrap();
+    let error = DriverFiles::discover(&DiscoverConfig::new(root))
+        .unwrap_err()
+        .to_string();
+    assert!(error.ends_with("is not UTF-8: no spec can name it"), "{error}");
+}
+
+#[test]
 fn a_relative_root_is_refused() {
     let error = DriverFiles::discover(&DiscoverConfig::new("driver")).unwrap_err();
     assert_eq!(error.to_string(), "the driver root `driver` is not an absolute path");

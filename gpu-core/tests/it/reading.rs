@@ -1,8 +1,8 @@
 use gpu_core::{
-    Inventory,
+    Inventory, RecoveryAction,
     nvml::{Library, LibrarySearch},
 };
-use gpu_sim::NodeSpec;
+use gpu_sim::{NodeSpec, Recovery};
 use serde_json::json;
 
 use crate::Simulated;
@@ -123,4 +123,19 @@ fn two_nodes_in_one_process_do_not_mix() {
     );
     assert_eq!(second.inventory(&two.node.root()).unwrap().gpus.len(), 2);
     assert_eq!(first.inventory(&one.node.root()).unwrap().gpus.len(), 1);
+}
+
+#[test]
+fn what_the_driver_wants_done_is_read_until_it_is() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let library = simulated.library();
+    let wanted = || {
+        let inventory = library.inventory(&simulated.node.root()).unwrap();
+        inventory.gpus.iter().map(|gpu| gpu.recovery_action).collect::<Vec<_>>()
+    };
+    assert_eq!(wanted(), [None, None]);
+    simulated.node.want_recovery(1, Recovery::DrainAndReset).unwrap();
+    assert_eq!(wanted(), [None, Some(RecoveryAction::DrainAndReset)]);
+    simulated.node.reset(1).unwrap();
+    assert_eq!(wanted(), [None, None]);
 }

@@ -146,6 +146,11 @@ impl State {
         });
     }
 
+    /// Without an endpoint the devices count no more, whatever is listed.
+    pub(super) fn lose(&mut self, resource: &str) {
+        self.endpoints.remove(resource);
+    }
+
     /// Goes by the resource's name, as the real kubelet does, even if another plugin has registered for it meanwhile.
     pub(super) fn stream_ended(&mut self, run: u64, resource: &str) {
         if run != self.run {

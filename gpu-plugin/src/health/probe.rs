@@ -6,7 +6,7 @@ pub enum Finding {
     /// It answers, and nothing waits for a reset.
     Sound,
     /// It answers, and something is wrong with it.
-    Broken(&'static str),
+    Broken(String),
     /// It does not answer, or is not there; why, in words.
     Away(String),
 }
@@ -14,7 +14,7 @@ pub enum Finding {
 /// What a reading of the node says of one GPU.
 pub fn examine(inventory: &Inventory, gpu: &GpuUuid) -> Finding {
     match inventory.gpu(gpu) {
-        Some(gpu) => memory(gpu).map_or(Finding::Sound, Finding::Broken),
+        Some(gpu) => ailment(gpu).map_or(Finding::Sound, Finding::Broken),
         None => Finding::Away(
             inventory
                 .problems
@@ -25,7 +25,14 @@ pub fn examine(inventory: &Inventory, gpu: &GpuUuid) -> Finding {
     }
 }
 
-/// What the GPU tells of its own memory.
+/// What the driver tells of the GPU, and the GPU of its own memory.
+fn ailment(gpu: &Gpu) -> Option<String> {
+    match gpu.recovery_action {
+        Some(action) => Some(format!("the driver wants {action}")),
+        None => memory(gpu).map(str::to_owned),
+    }
+}
+
 fn memory(gpu: &Gpu) -> Option<&'static str> {
     let rows = gpu.remapped_rows.as_ref();
     if rows.is_some_and(|rows| rows.failed) {

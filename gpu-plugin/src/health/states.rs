@@ -1,4 +1,8 @@
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use gpu_core::{
     GpuUuid, Problem, ProblemKind,
@@ -109,11 +113,16 @@ struct Ailment {
 /// The health of a node's GPUs: a state machine over events and looks, with times that the caller tells.
 ///
 /// Times count from any one moment. A part that is not spoken of is healthy; one that is not healthy is looked at in intervals
-/// and becomes healthy again when it has been sound for [`HealthPolicy::quiet`].
+/// and becomes healthy again when it has been sound for [`HealthPolicy::quiet`]. After an Xid that is an application's the GPU is
+/// looked at as well, and stays what it is unless something is found.
 #[derive(Debug, Clone, Default)]
 pub struct HealthStates {
     policy: HealthPolicy,
     ailments: BTreeMap<Part, Ailment>,
+    /// Healthy GPUs that are to be looked at, and when.
+    doubts: BTreeMap<GpuUuid, Duration>,
+    /// When a GPU was looked at last.
+    looked: BTreeMap<GpuUuid, Duration>,
 }
 
 impl HealthStates {
@@ -121,7 +130,7 @@ impl HealthStates {
     pub fn new(policy: HealthPolicy) -> Self {
         Self {
             policy,
-            ailments: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -156,7 +165,11 @@ impl HealthStates {
         };
         match event.kind {
             HealthEventKind::Xid(xid) => match self.policy.class(xid) {
-                XidClass::Ignore | XidClass::Application => None,
+                XidClass::Ignore => None,
+                XidClass::Application => {
+                    self.doubt(now, &event.gpu);
+                    None
+                }
                 class => self.worsen(
                     now,
                     part,
@@ -198,9 +211,13 @@ impl HealthStates {
     /// A GPU was looked at, whether it was ailing or not.
     pub fn looked(&mut self, now: Duration, gpu: &GpuUuid, finding: &Finding) -> Vec<HealthChange> {
         let ill = |part: &Part| part.gpu == *gpu;
+        self.doubts.remove(gpu);
+        self.looked.insert(gpu.clone(), now);
         let mut changes = Vec::new();
         match finding {
             Finding::Broken(_) if !self.policy.examines() => {}
+            // Whether a healthy one is lost, or only late, is told by `lost`.
+            Finding::Away(_) if !self.ailments.keys().any(ill) => {}
             Finding::Broken(reason) => {
                 changes.extend(self.worsen(now, Part::whole(gpu), Health::Unhealthy, false, reason));
             }
@@ -230,16 +247,16 @@ impl HealthStates {
         changes
     }
 
-    /// When the ailing GPUs are to be looked at; `None` where all are healthy.
+    /// When a GPU is to be looked at next; `None` where there is no need.
     pub fn next_look(&self) -> Option<Duration> {
-        self.ailments.values().map(|ailment| ailment.next_look).min()
+        let ailing = self.ailments.values().map(|ailment| ailment.next_look);
+        ailing.chain(self.doubts.values().copied()).min()
     }
 
-    /// The GPUs that are not healthy.
-    pub fn patients(&self) -> Vec<GpuUuid> {
-        let mut gpus: Vec<_> = self.ailments.keys().map(|part| part.gpu.clone()).collect();
-        gpus.dedup();
-        gpus
+    /// The GPUs that are to be looked at: those that are not healthy, and those that may not be.
+    pub fn patients(&self) -> BTreeSet<GpuUuid> {
+        let ailing = self.ailments.keys().map(|part| &part.gpu);
+        ailing.chain(self.doubts.keys()).cloned().collect()
     }
 
     /// The driver was loaded anew: every GPU has been away.
@@ -252,11 +269,23 @@ impl HealthStates {
     /// Forgets all that has happened: every GPU is healthy.
     pub fn forget(&mut self) {
         self.ailments.clear();
+        self.doubts.clear();
     }
 
     /// Forgets GPUs that are there no more.
     pub fn retain(&mut self, is_there: impl Fn(&GpuUuid) -> bool) {
         self.ailments.retain(|part, _| is_there(&part.gpu));
+        self.doubts.retain(|gpu, _| is_there(gpu));
+        self.looked.retain(|gpu, _| is_there(gpu));
+    }
+
+    /// Has a GPU looked at soon, and no more often than ailing ones: an application may cause an Xid each moment.
+    fn doubt(&mut self, now: Duration, gpu: &GpuUuid) {
+        if self.policy.examines() {
+            let last = self.looked.get(gpu);
+            let soon = last.map_or(now, |last| now.max(*last + self.policy.probe_interval));
+            self.doubts.entry(gpu.clone()).or_insert(soon);
+        }
     }
 
     /// Keeps the worse of what was and what is; `None` where that is no news.

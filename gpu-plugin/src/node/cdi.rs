@@ -18,7 +18,9 @@ pub(super) fn describe(
     resources: &mut Vec<ResourceSet>,
     remarks: &mut Vec<String>,
 ) -> Result<()> {
-    let options = options(config, "gpu");
+    let mut options = options(config, "gpu");
+    let file = config.cdi_dir.join(names::CDI_FILE);
+    options.names = device_names(config.config.plugin.device_id_strategy, known(&file).as_ref());
     let (spec, skipped) = match generate(inventory, files, &options) {
         Ok(generated) => (Some(generated.spec), generated.skipped),
         Err(gpu_cdi::Error::NothingToDescribe { skipped }) => (None, skipped),
@@ -63,14 +65,23 @@ pub(super) fn describe(
     Ok(())
 }
 
+/// The names that answers have from here on, and those of the other kind where the file has them: the kubelet keeps the answers
+/// of pods, whose containers may start again after the strategy was changed.
+fn device_names(strategy: DeviceIdStrategy, known: Option<&Spec>) -> Vec<NameStrategy> {
+    let is_index = |name: &str| name.starts_with(|first: char| first.is_ascii_digit());
+    let (own, other) = match strategy {
+        DeviceIdStrategy::Uuid => (NameStrategy::Uuid, NameStrategy::Index),
+        DeviceIdStrategy::Index => (NameStrategy::Index, NameStrategy::Uuid),
+    };
+    let mut devices = known.into_iter().flat_map(|spec| &spec.devices);
+    let kept = devices.any(|device| is_index(device.name.as_str()) == (other == NameStrategy::Index));
+    [Some(own), kept.then_some(other)].into_iter().flatten().collect()
+}
+
 fn options(config: &NodeConfig, class: &str) -> GenerateOptions {
     let settings = &config.config;
     let mut options = GenerateOptions::default();
     options.kind = Kind::new(names::CDI_VENDOR, class).expect("a valid kind");
-    options.names = vec![match settings.plugin.device_id_strategy {
-        DeviceIdStrategy::Uuid => NameStrategy::Uuid,
-        DeviceIdStrategy::Index => NameStrategy::Index,
-    }];
     options.all_device = false;
     options.host_driver_root = Some(settings.nvidia_driver_root.clone());
     options.host_dev_root = Some(settings.nvidia_dev_root.clone());
@@ -84,11 +95,14 @@ fn options(config: &NodeConfig, class: &str) -> GenerateOptions {
 /// Writes the file of a spec unless it is there already: runtimes read anew whatever changes.
 fn write(spec: &Spec, folder: &Path) -> Result<()> {
     let path = folder.join(format!("{}.json", spec.kind.file_stem()));
-    let known = fs::read_to_string(&path).ok();
-    let known = known.and_then(|text| Spec::from_text(&text, gpu_cdi::Format::Json).ok());
-    if known.as_ref() != Some(spec) {
+    if known(&path).as_ref() != Some(spec) {
         spec.write(&path)?;
         tracing::info!(path = %path.display(), "wrote the CDI file");
     }
     Ok(())
+}
+
+/// The spec that is there; none where there is no file, or one that makes no sense.
+fn known(path: &Path) -> Option<Spec> {
+    Spec::from_text(&fs::read_to_string(path).ok()?, gpu_cdi::Format::Json).ok()
 }

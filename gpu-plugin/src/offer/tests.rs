@@ -188,6 +188,18 @@ fn each_gpu_may_have_its_own_number_of_replicas() {
 }
 
 #[test]
+fn more_replicas_than_the_kubelet_can_be_told_are_refused() {
+    let shared = |replicas: u32| {
+        let file = format!("sharing: {{ timeSlicing: {{ resources: [{{ name: gpu, replicas: {replicas} }}] }} }}");
+        config("none", &file, false)
+    };
+    let gpus = [gpu(0, None), gpu(1, None)];
+    check(&gpus, &shared(25_000), Ok(&["gpu: 0x25000 1x25000"]));
+    let error = "`nvidia.com/gpu` would have 8589934590 devices, and the kubelet can be told of 50000";
+    check(&gpus, &shared(u32::MAX), Err(error));
+}
+
+#[test]
 fn gpus_are_included_and_excluded_by_choice() {
     let gpus = [gpu(0, None), gpu(1, None), gpu(2, None)];
     let refs = |words: &[&str]| words.iter().map(|word| word.parse().unwrap()).collect();

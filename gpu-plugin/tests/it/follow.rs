@@ -9,7 +9,7 @@ use gpu_plugin::{
     gpu_sharing::config::{Config, ConfigFile, Flags, MigStrategy, Options, Reading},
     names::GPU_RESOURCE,
 };
-use gpu_sim::NodeSpec;
+use gpu_sim::{NodeSpec, Recovery};
 
 use super::{
     node::{Plugin, SOON},
@@ -132,6 +132,31 @@ async fn a_gpu_recovers_when_it_has_been_sound_and_not_while_it_is_lost() {
     plugin.stop().await;
 }
 
+/// As the driver sees it (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`), whatever the Xid says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_the_driver_wants_reset_is_unhealthy_until_it_was() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::None), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    place.node.want_recovery(1, Recovery::Reset).unwrap();
+    place.node.inject_xid(1, 13).unwrap(); // an application's, by which the GPU is looked at
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    let reasons: Vec<_> = plugin
+        .status()
+        .ailments
+        .into_iter()
+        .map(|ailment| ailment.reason)
+        .collect();
+    assert_eq!(reasons, ["the driver wants a reset of the GPU"]);
+    // Three times as long as it would have to be sound.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(kubelet.allocatable(GPU_RESOURCE), Some(3));
+    place.node.reset(1).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    plugin.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_configuration_is_taken_over_and_what_it_does_not_touch_goes_on() {
     let place = Place::new();
@@ -173,7 +198,16 @@ async fn a_configuration_that_does_not_suit_the_node_is_refused_and_the_old_one_
     offered(&kubelet, GPU_RESOURCE, 3).await;
     offered(&kubelet, SMALL, 1).await;
     plugin.configs.send_replace(with_strategy(&place, MigStrategy::Single)); // the others are not in MIG mode
-    tokio::time::sleep(Duration::from_millis(500)).await; // long enough to be refused
+    let mut status = plugin.status.subscribe();
+    let refused = status
+        .wait_for(|status| status.refused.is_some())
+        .await
+        .expect("it runs");
+    assert_eq!(
+        refused.refused.as_deref(),
+        Some("all devices on the node must be configured with the same migEnabled value")
+    );
+    drop(refused);
     assert_eq!(
         (kubelet.allocatable(GPU_RESOURCE), kubelet.allocatable(SMALL)),
         (Some(3), Some(1))
@@ -181,6 +215,11 @@ async fn a_configuration_that_does_not_suit_the_node_is_refused_and_the_old_one_
     // What is in force is followed on.
     place.node.create_mig(3, "1g.10gb", None).unwrap();
     offered(&kubelet, SMALL, 2).await;
+    plugin.configs.send_replace(with_strategy(&place, MigStrategy::Mixed));
+    status
+        .wait_for(|status| status.refused.is_none())
+        .await
+        .expect("it runs");
     plugin.stop().await;
 }
 

@@ -74,7 +74,12 @@ impl Plugin {
     fn start(widgets: &Arc<Widgets>, directory: &Path) -> Self {
         let sockets = Sockets {
             kubelet: directory.join("kubelet.sock"),
+            pod_resources: None,
         };
+        Self::start_with(widgets, sockets)
+    }
+
+    fn start_with(widgets: &Arc<Widgets>, sockets: Sockets) -> Self {
         let widgets = Arc::clone(widgets);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
@@ -206,6 +211,7 @@ async fn a_file_in_the_place_of_the_socket_is_named_and_left_alone() {
     fs::write(&path, "mine").unwrap();
     let sockets = Sockets {
         kubelet: kubelet.registration_socket(),
+        pod_resources: None,
     };
     let error = serve(Widgets::new(1), &sockets, std::future::pending())
         .await
@@ -262,5 +268,32 @@ async fn a_kubelet_that_no_longer_listens_is_registered_with_again() {
     for _ in 0..2 {
         assert_eq!(timeout(SOON, registrations.recv()).await.unwrap(), Some(2));
     }
+    plugin.stop().await;
+}
+
+#[tokio::test]
+async fn a_kubelet_that_listens_and_knows_no_device_is_registered_with_again() {
+    let dir = TempDir::new().unwrap();
+    let kubelet = kubelet(&dir).await;
+    let sockets = Sockets {
+        kubelet: kubelet.registration_socket(),
+        pod_resources: Some(kubelet.pod_resources_socket().to_owned()),
+    };
+    let widgets = Widgets::new(2);
+    let plugin = Plugin::start_with(&widgets, sockets);
+    kubelet.wait_for_allocatable(WIDGET, 2, SOON).await.unwrap();
+    kubelet.lose(WIDGET);
+    assert_eq!(kubelet.allocatable(WIDGET), None);
+    let asked_twice = 3 * SOON;
+    kubelet.wait_for_registrations(WIDGET, 2, asked_twice).await.unwrap();
+    kubelet.wait_for_allocatable(WIDGET, 2, SOON).await.unwrap();
+
+    // Nothing is lost while no device is healthy, and the kubelet knows none either.
+    widgets
+        .devices
+        .send_modify(|devices| devices.iter_mut().for_each(|device| device.healthy = false));
+    kubelet.wait_for_allocatable(WIDGET, 0, SOON).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(12)).await; // for two answers
+    assert_eq!(kubelet.registrations(WIDGET), 2);
     plugin.stop().await;
 }

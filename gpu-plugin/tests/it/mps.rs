@@ -36,9 +36,10 @@ struct Shared {
 }
 
 impl Shared {
+    /// As the recorded node, with other UUIDs and minor numbers out of order.
     fn new(gpus: usize) -> Self {
         Self {
-            place: Place::with(&NodeSpec::new("h100").gpus(gpus)),
+            place: Place::with(&NodeSpec::new("a100").gpus(gpus).seed(4).permute_pci(true)),
         }
     }
 
@@ -79,20 +80,24 @@ async fn wait(kubelet: &Kubelet, resource: &str, allocatable: usize) {
         .expect("in time");
 }
 
+/// Recorded as `a100-mps-no-daemon`: the kubelet sees nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_daemon_nothing_is_registered() {
+    let shared = Shared::new(2);
+    let kubelet = shared.place.kubelet().await;
+    let plugin = Plugin::start(shared.config(FOUR), &kubelet);
+    tokio::time::sleep(Duration::from_millis(800)).await; // longer than a look at the daemon takes
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 0);
+    let why = plugin.status().ready().unwrap_err();
+    assert_eq!(why, "no MPS daemon serves nvidia.com/gpu");
+    plugin.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_shared_is_offered_while_its_daemon_serves_it() {
     let shared = Shared::new(2);
     let kubelet = shared.place.kubelet().await;
     let plugin = Plugin::start(shared.config(FOUR), &kubelet);
-    tokio::time::sleep(Duration::from_millis(800)).await; // longer than a look at the daemon takes
-    assert_eq!(
-        kubelet.registrations(GPU_RESOURCE),
-        0,
-        "recorded: no daemon, no registration"
-    );
-    let why = plugin.status().ready().unwrap_err();
-    assert_eq!(why, "no MPS daemon serves nvidia.com/gpu");
-
     let daemon = shared.serve(&shared.planned(FOUR)[0]);
     wait(&kubelet, GPU_RESOURCE, 8).await;
     drop(daemon); // as the kernel does when the daemon is killed
@@ -134,13 +139,12 @@ async fn answers_are_the_recorded_ones_with_the_limits_besides() {
     let allocate = |ids: &[String]| gpu_plugin::Resource::allocate(&resource, ids);
     let gpu = &node.inventory().gpus[0];
     let answer = allocate(&[format!("{}::0", gpu.uuid)]).expect("an answer");
-    let limit = gpu.memory.expect("it has memory").total_mib() / 4;
     let expected = BTreeMap::from([
         ("CUDA_MPS_PIPE_DIRECTORY", "/mps/nvidia.com/gpu/pipe".to_owned()),
         ("NVIDIA_VISIBLE_DEVICES", gpu.uuid.to_string()),
-        // Ours.
+        // Ours; recorded as what the vendor's program tells the daemon.
         ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25".to_owned()),
-        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={limit}M")),
+        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=10240M".to_owned()),
     ]);
     let envs: BTreeMap<_, _> = answer
         .envs

@@ -3,7 +3,8 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use gpu_plugin::{
-    Error, Node, NodeConfig, Sockets, Status, gpu_cdi, gpu_kubelet::double::Kubelet, names::GPU_RESOURCE, run,
+    Error, Node, NodeConfig, Sockets, Status, gpu_cdi, gpu_kubelet::double::Kubelet,
+    gpu_sharing::config::DeviceIdStrategy, names::GPU_RESOURCE, run,
 };
 use gpu_sim::NodeSpec;
 use tokio::{
@@ -29,6 +30,7 @@ impl Plugin {
     pub(super) fn start(config: NodeConfig, kubelet: &Kubelet) -> Self {
         let sockets = Sockets {
             kubelet: kubelet.registration_socket(),
+            pod_resources: None,
         };
         let (configs, status) = (Arc::new(watch::Sender::new(config)), Arc::<watch::Sender<_>>::default());
         let reload = Arc::new(Notify::new());
@@ -298,4 +300,35 @@ fn hooks_can_be_left_out_of_the_file() {
     Node::discover(&config).unwrap();
     let fewer = fs::read_to_string(place.cdi_file()).unwrap();
     assert!(!fewer.contains("enable-cuda-compat") && fewer.contains("update-ldcache"));
+}
+
+/// The kubelet keeps the names that it was told for a pod, and its containers may start again at any time.
+#[test]
+fn names_in_the_file_stay_when_the_strategy_of_ids_changes() {
+    let names = |place: &Place| -> Vec<String> {
+        let text = fs::read_to_string(place.cdi_file()).unwrap();
+        let spec: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let devices = spec["devices"].as_array().unwrap();
+        let name = |device: &serde_json::Value| device["name"].as_str().unwrap().to_owned();
+        devices.iter().map(name).collect()
+    };
+    for (first, second) in [
+        (DeviceIdStrategy::Uuid, DeviceIdStrategy::Index),
+        (DeviceIdStrategy::Index, DeviceIdStrategy::Uuid),
+    ] {
+        let place = Place::with(&NodeSpec::new("h100").gpus(2).seed(3).permute_pci(true));
+        let mut config = place.config();
+        config.config.plugin.device_id_strategy = first;
+        Node::discover(&config).unwrap();
+        let told = names(&place);
+        assert_eq!(told.len(), 2);
+        config.config.plugin.device_id_strategy = second;
+        for _ in 0..2 {
+            let node = Node::discover(&config).unwrap();
+            assert_eq!(node.resources()[0].devices.len(), 2);
+            let both = names(&place);
+            assert_eq!(both.len(), 4, "{both:?}");
+            assert!(told.iter().all(|name| both.contains(name)), "{told:?} {both:?}");
+        }
+    }
 }

@@ -104,7 +104,8 @@ struct Preferred {
 
 /// The vendor's configuration of a case.
 fn config(case: &Case) -> Config {
-    let flags = Flags::from_environment(Program::DevicePlugin, &case.env).expect("the vendor's plugin took it");
+    let variable = |name: &str| case.env.get(name).map(Into::into);
+    let flags = Flags::from_environment(Program::DevicePlugin, variable).expect("the vendor's plugin took it");
     let text = case.config.as_deref().unwrap_or_default();
     let (file, _) = ConfigFile::parse(text, Reading::Strict).expect("the vendor's plugin took it");
     let (config, _) = Config::resolve(file, flags, Options::default());

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Apply, Error, disk::resolve};
+use super::{Apply, Error, host_path::resolve};
 
 /// How an engine is made to read its files again.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,11 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    Error,
-    disk::{self, resolve},
-};
-use crate::{containerd, crio, plan::Snapshot, receipt::Receipt};
+use super::{Error, disk, host_path::resolve, new_file};
+use crate::{containerd, crio, error::Error as ConfigError, plan::Snapshot, receipt::Receipt};
 
 /// What the names of receipts end with; no engine imports such files.
 pub(super) const RECEIPT_EXTENSION: &str = "gpu-runtime-config";
@@ -41,8 +38,15 @@ pub fn read_file(host_root: &Path, path: &Path) -> Result<Snapshot, Error> {
 /// # Errors
 /// [`Error::Io`] if it cannot be read, [`Error::Config`] if it is not a receipt.
 pub fn read_receipt(host_root: &Path, main: &Path) -> Result<Option<Receipt>, Error> {
-    let text = disk::read(host_root, &receipt_path(main))?;
-    Ok(text.map(|text| Receipt::from_json(&text)).transpose()?)
+    let path = receipt_path(main);
+    let receipt = disk::read(host_root, &path)?.map(|text| Receipt::from_json(&text));
+    receipt.transpose().map_err(|error| match error {
+        ConfigError::Receipt { reason } => {
+            let reason = format!("`{}`: {reason}", path.display());
+            ConfigError::Receipt { reason }.into()
+        }
+        error => error.into(),
+    })
 }
 
 /// The files of a containerd: the main file, all that it imports in the order in which they are merged, and the drop-in.
@@ -102,7 +106,7 @@ pub fn read_crio(
     let mut dropped_in = Vec::new();
     for path in matches(host_root, &folder.join("*"))? {
         // CRI-O goes into sub-folders too, which nobody uses: its own documentation knows files only.
-        if resolve(host_root, &path)?.is_file() {
+        if !new_file::is_temporary(&path) && resolve(host_root, &path)?.is_file() {
             dropped_in.push(read_file(host_root, &path)?);
         }
     }

@@ -227,7 +227,7 @@ fn a_folder_that_is_a_link_is_followed_below_the_host_root() {
     fs::create_dir_all(node.path("/var")).unwrap();
     std::os::unix::fs::symlink("/run", node.path("/var/run")).unwrap();
     std::os::unix::fs::symlink("../../../../..", node.path("/run/up")).unwrap();
-    let found = |path: &str| disk::resolve(node.root.path(), Path::new(path)).unwrap();
+    let found = |path: &str| host_path::resolve(node.root.path(), Path::new(path)).unwrap();
     assert_eq!(found("/var/run/c.sock"), node.path("/run/c.sock"));
     assert_eq!(found("/run/up/etc/x"), node.path("/etc/x"));
 }

@@ -24,8 +24,14 @@ pub(super) struct ConfigFile {
 impl ConfigFile {
     /// Reads a file and refuses one that this crate, the daemon or the CRI plugin cannot use.
     pub(super) fn read(path: &Path, text: &str, daemon: Option<Version>) -> Result<ConfigFile> {
+        ConfigFile::of(&TomlText::parse(path, text)?, daemon)
+    }
+
+    /// The same of a text that was parsed before.
+    pub(super) fn of(toml: &TomlText<'_>, daemon: Option<Version>) -> Result<ConfigFile> {
+        let path = toml.path();
         // Seen with 2.3.7, which ends with an error; 1.6.20 reads it.
-        if text.starts_with(BOM) && daemon.is_some_and(Version::merges_deeply) {
+        if toml.text().starts_with(BOM) && daemon.is_some_and(Version::merges_deeply) {
             return Err(Error::Syntax {
                 path: path.to_owned(),
                 position: Position { line: 1, column: 1 },
@@ -33,9 +39,8 @@ impl ConfigFile {
                 message: "containerd 2 does not read a byte order mark".to_owned(),
             });
         }
-        let toml = TomlText::parse(path, text)?;
         let value = Value::Table(toml.to_table());
-        let version = version(path, &toml, &value)?;
+        let version = version(path, toml, &value)?;
         if let Some(daemon) = daemon.filter(|daemon| version > daemon.file_version()) {
             return Err(Error::DaemonTooOld {
                 path: path.to_owned(),

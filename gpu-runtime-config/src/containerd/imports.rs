@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::file::ConfigFile;
-use crate::{error::Result, toml_text::TomlText, value::Value};
+use crate::{error::Result, toml_text, value::Value};
 
 /// The absolute paths and patterns that a file imports, in order.
 ///
@@ -13,7 +13,7 @@ use crate::{error::Result, toml_text::TomlText, value::Value};
 /// # Errors
 /// [`Error::Syntax`](crate::Error::Syntax) and [`Error::Template`](crate::Error::Template).
 pub fn imports(path: &Path, text: &str) -> Result<Vec<PathBuf>> {
-    let value = Value::Table(TomlText::parse(path, text)?.to_table());
+    let value = Value::Table(toml_text::meaning(path, text)?);
     Ok(resolve(path, &value))
 }
 

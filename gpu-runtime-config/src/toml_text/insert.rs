@@ -125,7 +125,7 @@ impl<'a> TomlText<'a> {
             .clone()
             .into_iter()
             .partition(|(_, value)| matches!(value, Value::Table(_)));
-        let own = self.sections.iter().find(|section| {
+        let own = self.sections().iter().find(|section| {
             section.path == place.path && (section.is_root() || Some(&section.header) == table.span().as_ref())
         });
         match own {
@@ -214,10 +214,10 @@ impl<'a> TomlText<'a> {
     fn insert_lines_below(&self, place: &Place<'_>, lines: &[String], splices: &mut Vec<Splice>) {
         let (text, newline) = (self.text, newline(self.text));
         let last = self
-            .sections
+            .sections()
             .iter()
             .rfind(|section| section.path.starts_with(&place.path));
-        let last = last.unwrap_or(&self.sections[0]);
+        let last = last.unwrap_or(&self.sections()[0]);
         let blank = if self.separates_tables(place) { newline } else { "" };
         if last.is_root() && last.keys.is_none() {
             // Nothing but white space and comments, or nothing at all.
@@ -257,7 +257,7 @@ impl<'a> TomlText<'a> {
     fn separates_tables(&self, place: &Place<'_>) -> bool {
         let sibling = self
             .sibling(place)
-            .or_else(|| self.sections.iter().filter(|section| !section.is_root()).nth(1));
+            .or_else(|| self.sections().iter().filter(|section| !section.is_root()).nth(1));
         sibling.is_none_or(|section| {
             let start = line_start(self.text, section.header.start);
             start == 0 || self.text[line_start(self.text, start - 1)..start].trim().is_empty()
@@ -267,7 +267,7 @@ impl<'a> TomlText<'a> {
     /// The last table directly below `place`.
     fn sibling(&self, place: &Place<'_>) -> Option<&Section> {
         let depth = place.path.len() + 1;
-        self.sections
+        self.sections()
             .iter()
             .rfind(|section| section.path.len() == depth && section.path.starts_with(&place.path))
     }
@@ -279,7 +279,7 @@ impl<'a> TomlText<'a> {
             || {
                 let is_above = |section: &&Section| place.path.starts_with(&section.path);
                 let above = self
-                    .sections
+                    .sections()
                     .iter()
                     .filter(is_above)
                     .max_by_key(|section| section.path.len());
@@ -300,7 +300,7 @@ impl<'a> TomlText<'a> {
     }
 
     fn find_style(&self) -> Indent {
-        let headers = || self.sections.iter().filter(|section| !section.is_root());
+        let headers = || self.sections().iter().filter(|section| !section.is_root());
         let of = |offset: usize| indent(self.text, offset);
         let keys = headers().find_map(|section| {
             let keys = section.keys.as_ref()?;

@@ -66,7 +66,7 @@ impl TomlText<'_> {
             self.remove_line(span.start, span.end, splices);
         }
         if !item.is_value() {
-            for section in self.sections.iter().filter(|section| section.path.starts_with(path)) {
+            for section in self.sections().iter().filter(|section| section.path.starts_with(path)) {
                 self.remove_section(section, splices);
             }
         }

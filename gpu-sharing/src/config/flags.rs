@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{ffi::OsString, fmt, str::FromStr};
 
 use serde::Serialize;
 
@@ -122,15 +122,15 @@ impl Flags {
         }
     }
 
-    /// The variables that a program reads of an environment.
+    /// The variables that a program reads of an environment, which is asked for each: [`std::env::var_os`] is that of the process.
     ///
     /// A variable that is empty counts as not set, except the two of feature discovery for which emptiness means something:
     /// its output file (standard output) and its machine file (none).
     ///
     /// # Errors
-    /// Where a value cannot be understood, with the variable's name.
-    pub fn from_environment(program: Program, environment: &BTreeMap<String, String>) -> Result<Self> {
-        let env = Environment(environment);
+    /// Where a value cannot be understood or is not UTF-8, with the variable's name. Other variables may hold anything.
+    pub fn from_environment(program: Program, environment: impl Fn(&'static str) -> Option<OsString>) -> Result<Self> {
+        let env = Environment(&environment);
         let plugin = program == Program::DevicePlugin;
         let gfd = program == Program::FeatureDiscovery;
         let on = |wanted: bool, names: &[&'static str]| if wanted { env.bool(names) } else { Ok(None) };
@@ -145,9 +145,9 @@ impl Flags {
             } else {
                 on(plugin, &["FAIL_ON_INIT_ERROR"])?
             },
-            mps_root: env.text(plugin, "MPS_ROOT"),
-            nvidia_driver_root: env.text(plugin, "NVIDIA_DRIVER_ROOT"),
-            nvidia_dev_root: env.text(plugin, "NVIDIA_DEV_ROOT"),
+            mps_root: env.text(plugin, &["MPS_ROOT"])?,
+            nvidia_driver_root: env.text(plugin, &["NVIDIA_DRIVER_ROOT"])?,
+            nvidia_dev_root: env.text(plugin, &["NVIDIA_DEV_ROOT"])?,
             gdrcopy_enabled: on(plugin, &["GDRCOPY_ENABLED"])?,
             gds_enabled: on(plugin, &["GDS_ENABLED"])?,
             mofed_enabled: on(plugin, &["MOFED_ENABLED"])?,
@@ -219,14 +219,11 @@ impl PluginFlags {
     }
 
     fn from_environment(env: &Environment<'_>, program: Program) -> Result<Self> {
-        let root = |wanted| {
-            env.text(wanted, "DRIVER_ROOT_CTR_PATH")
-                .or_else(|| env.text(wanted, "CONTAINER_DRIVER_ROOT"))
-        };
+        let root = |wanted| env.text(wanted, &["DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"]);
         if program != Program::DevicePlugin {
             // Feature discovery has this flag of the plugin's, and the vendor's makes no use of it.
             return Ok(Self {
-                container_driver_root: root(program == Program::FeatureDiscovery),
+                container_driver_root: root(program == Program::FeatureDiscovery)?,
                 ..Self::default()
             });
         }
@@ -237,11 +234,9 @@ impl PluginFlags {
                 words.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())
             })?,
             device_id_strategy: env.parsed(&["DEVICE_ID_STRATEGY"])?,
-            cdi_annotation_prefix: env.text(true, "CDI_ANNOTATION_PREFIX"),
-            nvidia_ctk_path: env
-                .text(true, "NVIDIA_CDI_HOOK_PATH")
-                .or_else(|| env.text(true, "NVIDIA_CTK_PATH")),
-            container_driver_root: root(true),
+            cdi_annotation_prefix: env.text(true, &["CDI_ANNOTATION_PREFIX"])?,
+            nvidia_ctk_path: env.text(true, &["NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"])?,
+            container_driver_root: root(true)?,
             shared_devices_allocation_policy: env.parsed(&["SHARED_DEVICES_ALLOCATION_POLICY"])?,
         })
     }
@@ -288,8 +283,8 @@ impl GfdFlags {
             oneshot: env.bool(&["GFD_ONESHOT"])?,
             no_timestamp: env.bool(&["GFD_NO_TIMESTAMP"])?,
             sleep_interval: env.parsed(&["GFD_SLEEP_INTERVAL"])?,
-            output_file: env.0.get("GFD_OUTPUT_FILE").cloned(),
-            machine_type_file: env.0.get("GFD_MACHINE_TYPE_FILE").cloned(),
+            output_file: env.get("GFD_OUTPUT_FILE")?,
+            machine_type_file: env.get("GFD_MACHINE_TYPE_FILE")?,
         })
     }
 
@@ -309,19 +304,31 @@ impl GfdFlags {
     }
 }
 
-struct Environment<'a>(&'a BTreeMap<String, String>);
+struct Environment<'a>(&'a dyn Fn(&'static str) -> Option<OsString>);
 
 impl Environment<'_> {
-    /// The first of these variables that is set and not empty.
-    fn first(&self, names: &[&'static str]) -> Option<(&'static str, &str)> {
-        let value = |name: &&'static str| Some(*name).zip(self.0.get(*name).map(String::as_str));
-        names.iter().filter_map(value).find(|(_, value)| !value.is_empty())
+    fn get(&self, variable: &'static str) -> Result<Option<String>> {
+        let value = (self.0)(variable).map(OsString::into_string).transpose();
+        value.map_err(|value| Error::Environment {
+            variable,
+            value: value.to_string_lossy().into_owned(),
+            reason: "it is not UTF-8".to_owned(),
+        })
     }
 
-    fn text(&self, wanted: bool, name: &'static str) -> Option<String> {
-        self.first(&[name])
-            .filter(|_| wanted)
-            .map(|(_, value)| value.to_owned())
+    /// The first of these variables that is set and not empty.
+    fn first(&self, names: &[&'static str]) -> Result<Option<(&'static str, String)>> {
+        for name in names {
+            if let Some(value) = self.get(name)?.filter(|value| !value.is_empty()) {
+                return Ok(Some((name, value)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn text(&self, wanted: bool, names: &[&'static str]) -> Result<Option<String>> {
+        let names = if wanted { names } else { &[] };
+        Ok(self.first(names)?.map(|(_, value)| value))
     }
 
     fn bool(&self, names: &[&'static str]) -> Result<Option<bool>> {
@@ -333,14 +340,16 @@ impl Environment<'_> {
     }
 
     fn with<T>(&self, names: &[&'static str], parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>> {
-        self.first(names)
-            .map(|(variable, value)| {
-                parse(value).map_err(|reason| Error::Environment {
-                    variable,
-                    value: value.to_owned(),
-                    reason,
-                })
-            })
-            .transpose()
+        let Some((variable, value)) = self.first(names)? else {
+            return Ok(None);
+        };
+        match parse(&value) {
+            Ok(parsed) => Ok(Some(parsed)),
+            Err(reason) => Err(Error::Environment {
+                variable,
+                value,
+                reason,
+            }),
+        }
     }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{ffi::OsString, os::unix::ffi::OsStringExt as _};
 
 use proptest::prelude::*;
 
@@ -24,11 +24,11 @@ fn check_error(text: &str, expected: &str) {
     assert!(error.contains(expected), "{error}");
 }
 
-fn environment(variables: &[(&str, &str)]) -> BTreeMap<String, String> {
-    variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect()
+fn environment(variables: &[(&str, &str)]) -> impl Fn(&'static str) -> Option<OsString> {
+    move |name| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).into())
+    }
 }
 
 fn sharing(section: &str, entry: &str) -> String {
@@ -134,7 +134,7 @@ fn flags_beat_environment_beats_file_beats_default() {
         ("GFD_SLEEP_INTERVAL", "7s"),
         ("GFD_ONESHOT", ""),
     ]);
-    let environment = Flags::from_environment(Program::FeatureDiscovery, &environment).unwrap();
+    let environment = Flags::from_environment(Program::FeatureDiscovery, environment).unwrap();
     let line = Flags {
         gfd: GfdFlags {
             sleep_interval: Some("9s".parse().unwrap()),
@@ -206,11 +206,24 @@ fn each_program_reads_its_own_variables() {
 }
 
 #[test]
+fn a_variable_that_is_not_utf_8_is_named_if_it_is_read() {
+    let bytes = |_| Some(OsString::from_vec(b"/drv\xff".to_vec()));
+    let only = |wanted: &'static str| move |name| if name == wanted { bytes(name) } else { None };
+    for variable in ["NVIDIA_DRIVER_ROOT", "MIG_STRATEGY", "NVIDIA_CTK_PATH"] {
+        let error = Flags::from_environment(Program::DevicePlugin, only(variable)).unwrap_err();
+        assert_eq!(error.to_string(), format!("{variable}=`/drv\u{fffd}`: it is not UTF-8"));
+    }
+    let error = Flags::from_environment(Program::FeatureDiscovery, only("GFD_OUTPUT_FILE")).unwrap_err();
+    assert!(error.to_string().starts_with("GFD_OUTPUT_FILE="), "{error}");
+    let other = Flags::from_environment(Program::MpsDaemon, only("NVIDIA_DRIVER_ROOT")).unwrap();
+    assert_eq!(other, Flags::default());
+}
+
+#[test]
 fn a_variable_that_cannot_be_understood_is_named() {
     #[track_caller]
     fn check(name: &str, value: &str, expected: &str) {
-        let environment = environment(&[(name, value)]);
-        let error = Flags::from_environment(Program::DevicePlugin, &environment).unwrap_err();
+        let error = Flags::from_environment(Program::DevicePlugin, environment(&[(name, value)])).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     check("GDS_ENABLED", "yes", "GDS_ENABLED=`yes`: expected true or false");

@@ -22,6 +22,22 @@ pub struct Load {
     pub instance: Option<(u32, u32)>,
 }
 
+/// What a driver wants done to a GPU that is not sound: see [`Node::want_recovery`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Recovery {
+    /// Nothing: it is sound.
+    None,
+    /// A reset of the GPU.
+    Reset,
+    /// A reboot of the machine.
+    Reboot,
+    /// An end of the programs that use it with other GPUs.
+    DrainP2p,
+    /// An end of the programs that use it, and a reset.
+    DrainAndReset,
+}
+
 /// Linux gives no process a higher number.
 const HIGHEST_PID: u32 = 1 << 22;
 
@@ -69,6 +85,15 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Lets the driver want something done to a GPU (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`); a reset of the GPU, or a reboot, is
+    /// enough for any of it. No event is reported.
+    ///
+    /// # Errors
+    /// Where there is no such GPU, or the state cannot be written.
+    pub fn want_recovery(&self, gpu: usize, recovery: Recovery) -> Result<()> {
+        self.change(gpu, |record| record.recovery_action = recovery as u32)
     }
 
     /// Lets a simulated process run on a GPU, or changes the one with that number. Answers its number.

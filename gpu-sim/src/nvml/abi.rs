@@ -196,6 +196,26 @@ impl ComputeHandle {
     }
 }
 
+/// Structures that the caller has filled in, one after the other; how many is a separate argument.
+#[repr(transparent)]
+pub(super) struct Array<T>(*mut T);
+
+impl<T> Array<T> {
+    /// Changes each of them.
+    pub(super) fn update(self, count: usize, mut change: impl FnMut(&mut T)) -> Answer {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        for at in 0..count {
+            let place = self.0.wrapping_add(at);
+            // SAFETY: the pointer is not null, and the caller says by the count that so many structures lie there, which are
+            // its own until the call returns.
+            change(unsafe { &mut *place });
+        }
+        Ok(())
+    }
+}
+
 /// A list that C has room for: the pointer, and apart from it a count that says how long it is and is set to how many
 /// there are.
 #[repr(transparent)]

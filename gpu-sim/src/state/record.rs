@@ -48,6 +48,8 @@ pub(crate) struct GpuRecord {
     /// `nvmlComputeMode_t`.
     pub(crate) compute_mode: u32,
     pub(crate) persistence_off: bool,
+    /// `nvmlDeviceGpuRecoveryAction_t`.
+    pub(crate) recovery_action: u32,
 }
 
 /// Memory errors: since the last reset or reboot, and ever.
@@ -167,6 +169,7 @@ impl GpuRecord {
         if self.processes.is_empty() {
             self.mig.reset();
             self.ecc.reset();
+            self.recovery_action = 0;
             Ok(())
         } else {
             Err(Refusal::InUse)

@@ -3,11 +3,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gpu_sim::{Error, Node, NodeSpec};
+use gpu_sim::{Error, Node, NodeSpec, Recovery};
 use nvml_wrapper::{
     bitmasks::event::EventTypes,
     enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor},
+    enums::device::SampleValue,
     error::NvmlError,
+    structs::device::FieldId,
 };
 
 use crate::{Simulated, nvml};
@@ -204,4 +206,26 @@ fn a_gpu_that_is_not_there_cannot_be_lost() {
         Err(Error::NoSuchGpu { index: 2, count: 2 })
     ));
     assert!(matches!(node.node.inject_xid(7, 79), Err(Error::NoSuchGpu { .. })));
+}
+
+#[test]
+fn what_the_driver_wants_done_is_a_field_and_others_are_not_modelled() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let nvml = node.nvml();
+    let gpu = nvml.device_by_index(1).unwrap();
+    let ask = || {
+        let [action, other] = <[_; 2]>::try_from(gpu.field_values_for(&[FieldId(230), FieldId(1)]).unwrap()).unwrap();
+        assert!(matches!(other.unwrap().value, Err(NvmlError::NotSupported)));
+        match action.unwrap().value {
+            Ok(SampleValue::U32(action)) => action,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ask(), 0);
+    node.node.want_recovery(1, Recovery::Reboot).unwrap();
+    assert_eq!(ask(), 2);
+    node.node.reset(1).unwrap();
+    assert_eq!(ask(), 0);
+    node.node.lose(1).unwrap();
+    assert!(matches!(gpu.field_values_for(&[FieldId(230)]), Err(NvmlError::GpuLost)));
 }

@@ -1,3 +1,5 @@
+mod mode;
+
 use std::{
     collections::BTreeSet,
     env,
@@ -6,18 +8,23 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use gpu_cdi::{
-    Companion, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, ORIN_COMPAT_DIR, Spec, TegraConfig,
-    TegraFiles, WslFiles,
+    DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, ORIN_COMPAT_DIR, Spec, TegraConfig, TegraFiles,
+    WslFiles,
 };
 use gpu_core::{
     Inventory, PciInventory,
     nvml::{Library, LibrarySearch},
 };
 
+use self::mode::Mode;
 use super::output::{self, Notation};
-use crate::{driver_files::with_search_paths, program::remark, toolkit_config, vendor};
+use crate::{
+    driver_files::with_search_paths,
+    program::{BadUsage, remark},
+    toolkit_config, vendor,
+};
 
 /// The flags and variables of `nvidia-ctk cdi generate` (v1.20).
 #[derive(Debug, Args)]
@@ -184,32 +191,14 @@ pub(in crate::gpuctl) struct Generate {
 const COHERENT: &str = "enable-coherent-annotations";
 const EXPLICIT: &str = "enable-explicit-driver-libraries";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// wsl where /dev/dxg is, csv on a Tegra machine without NVML, else nvml
-    Auto,
-    /// The GPUs and MIG devices that NVML tells of
-    Nvml,
-    /// One device with every NVIDIA node, to manage GPUs
-    Management,
-    Gds,
-    Gdrcopy,
-    Mofed,
-    Nvswitch,
-    /// IMEX channels
-    Imex,
-    /// The GPU of a Tegra machine, by the files that its packages bring
-    Csv,
-    /// The GPUs of Windows, in its subsystem for Linux
-    Wsl,
-    /// GPUs that are bound to VFIO (an addition of this program)
-    Vfio,
-}
-
 impl Generate {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let options = self.options()?;
         let driver_root = self.driver_root()?;
+        for root in [Some(&driver_root), self.dev_root.as_ref()].into_iter().flatten() {
+            let bad = || BadUsage::new(format_args!("`{}` is not an absolute path", root.display()));
+            ensure!(root.is_absolute(), bad());
+        }
         let ids: Vec<&str> = self.device_id.iter().map(String::as_str).collect();
         let spec = self.spec(&ids, &driver_root, options)?;
         let output = self.output.as_deref().filter(|path| !path.as_os_str().is_empty());
@@ -233,10 +222,10 @@ impl Generate {
 
     fn spec(&self, ids: &[&str], driver_root: &Path, options: GenerateOptions) -> anyhow::Result<Spec> {
         if ids.contains(&"none") {
-            ensure!(ids == ["none"], "`none` stands alone");
+            ensure!(ids == ["none"], BadUsage::new("`none` stands alone"));
             ensure!(
                 matches!(self.mode, Mode::Auto | Mode::Nvml),
-                "this mode has no device `none`"
+                BadUsage::new("this mode has no device `none`")
             );
             return Ok(gpu_cdi::generate_none(&self.files(driver_root, None)?, &options)?);
         }
@@ -257,7 +246,7 @@ impl Generate {
             mode => {
                 ensure!(
                     ids == ["all"],
-                    "this mode describes all devices, and has no `--device-id`"
+                    BadUsage::new("this mode describes all devices, and has no `--device-id`")
                 );
                 match mode {
                     Mode::Csv => self.tegra(driver_root, &options)?,
@@ -408,7 +397,7 @@ impl Generate {
                 | "disable-nvsandboxutils"
                 | "allow-additional-gids-for-device-nodes"
                 | "disable-multiple-csv-devices" => {}
-                other => bail!("feature flag `{other}` is not supported"),
+                other => bail!(BadUsage::new(format_args!("feature flag `{other}` is not supported"))),
             }
         }
         Ok(options)
@@ -418,12 +407,12 @@ impl Generate {
         let enabled = self.enable_hook.join(",");
         ensure!(
             enabled.split(',').all(|name| name.trim() != "all"),
-            "`--enable-hook` takes names of hooks, not `all`"
+            BadUsage::new("`--enable-hook` takes names of hooks, not `all`")
         );
         let enabled = HookName::parse_list(&enabled).context("`--enable-hook`")?;
         ensure!(
             !enabled.contains(&HookName::Chmod),
-            "hook `chmod` is in no spec and cannot be enabled"
+            BadUsage::new("hook `chmod` is in no spec and cannot be enabled")
         );
         let disabled = HookName::parse_list(&self.disable_hook.join(",")).context("`--disable-hook`")?;
         Ok(disabled.difference(&enabled).copied().collect())
@@ -436,18 +425,6 @@ fn wsl(driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
         remark(format_args!("warning: {problem}"));
     }
     Ok(gpu_cdi::generate_wsl(&files, options)?)
-}
-
-impl Mode {
-    fn companion(self) -> Option<Companion> {
-        match self {
-            Self::Gds => Some(Companion::Gds),
-            Self::Gdrcopy => Some(Companion::GdrCopy),
-            Self::Mofed => Some(Companion::Mofed),
-            Self::Nvswitch => Some(Companion::NvSwitch),
-            _ => None,
-        }
-    }
 }
 
 /// Paths as the driver root has them: the vendor's program takes them as the host does.
@@ -484,90 +461,4 @@ fn hook_path(asked: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[command(flatten)]
-        generate: Generate,
-    }
-
-    #[track_caller]
-    fn parse(arguments: &[&str]) -> Generate {
-        let arguments = ["x"].iter().chain(arguments);
-        Program::try_parse_from(arguments).unwrap().generate
-    }
-
-    #[test]
-    fn the_vendors_flags_become_options() {
-        let options = parse(&[
-            "--vendor=example.com",
-            "--class=acc",
-            "--device-name-strategy=type-index,uuid",
-            "--no-all-device",
-            "--nvidia-ctk-path=/opt/nvidia-ctk",
-            "--ldconfig-path=/sbin/ldconfig.real",
-            "--disable-hooks=all",
-            "--enable-hook=update-ldcache",
-            "--feature-flags=no-additional-gids-for-device-nodes,disable-ipc-discoverer",
-        ])
-        .options()
-        .unwrap();
-        assert_eq!(options.kind.to_string(), "example.com/acc");
-        assert_eq!(options.names, [NameStrategy::TypeIndex, NameStrategy::Uuid]);
-        assert_eq!(options.hook_path, "/opt/nvidia-ctk");
-        assert_eq!(options.ldconfig_path.as_deref(), Some("/sbin/ldconfig.real"));
-        assert_eq!(
-            (options.all_device, options.additional_gids, options.ipc_sockets),
-            (false, false, false)
-        );
-        assert_eq!(
-            (
-                options.disabled_hooks.len(),
-                options.disabled_hooks.contains(&HookName::UpdateLdcache)
-            ),
-            (5, false)
-        );
-    }
-
-    #[test]
-    fn what_is_not_supported_is_said() {
-        #[track_caller]
-        fn check(arguments: &[&str], expected: &str) {
-            let generate = parse(arguments);
-            let result = generate.options().and_then(|options| {
-                let ids: Vec<_> = generate.device_id.iter().map(String::as_str).collect();
-                generate.spec(&ids, Path::new("/"), options)
-            });
-            assert_eq!(result.unwrap_err().to_string(), expected);
-        }
-        check(
-            &["--feature-flag=make-coffee"],
-            "feature flag `make-coffee` is not supported",
-        );
-        check(&["--device-id=none,0"], "`none` stands alone");
-        check(&["--mode=gds", "--device-id=none"], "this mode has no device `none`");
-        check(
-            &["--mode=csv", "--device-id=0"],
-            "this mode describes all devices, and has no `--device-id`",
-        );
-        check(
-            &["--enable-hook=all"],
-            "`--enable-hook` takes names of hooks, not `all`",
-        );
-        assert!(Program::try_parse_from(["x", "--mode=bogus"]).is_err());
-    }
-
-    #[test]
-    fn search_paths_are_taken_beneath_the_driver_root() {
-        let paths = ["/driver-root/lib64", "/opt/lib"].map(PathBuf::from);
-        assert_eq!(
-            beneath(Path::new("/driver-root"), &paths),
-            [PathBuf::from("/lib64"), PathBuf::from("/opt/lib")]
-        );
-        assert_eq!(beneath(Path::new("/"), &paths), paths);
-    }
-}
+mod tests;

@@ -1,13 +1,11 @@
-use std::{
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use gpu_cdi::{Format, PathSide, Spec};
 
 use super::output;
+use crate::{gpuctl::input, program::BadUsage};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::gpuctl) enum Transform {
@@ -53,6 +51,10 @@ impl Transform {
 
 impl Root {
     fn run(&self) -> anyhow::Result<()> {
+        for path in [&self.from, &self.to] {
+            let bad = || BadUsage::new(format_args!("`{path}` is not an absolute path"));
+            ensure!(path.starts_with('/'), bad());
+        }
         let mut spec = read(&self.input)?;
         let side = match self.relative_to {
             Side::Host => PathSide::Host,
@@ -69,10 +71,6 @@ fn read(path: &Path) -> anyhow::Result<Spec> {
     if path != Path::new("-") {
         return Spec::read(path).with_context(|| format!("cannot use `{}`", path.display()));
     }
-    let mut text = String::new();
-    io::stdin()
-        .read_to_string(&mut text)
-        .context("cannot read standard input")?;
     // JSON is YAML too.
-    Spec::from_text(&text, Format::Yaml).context("cannot use standard input")
+    Spec::from_text(&input::read(path)?, Format::Yaml).context("cannot use standard input")
 }

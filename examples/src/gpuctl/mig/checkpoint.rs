@@ -5,7 +5,7 @@ use clap::Args;
 use gpu_core::Inventory;
 use gpu_sharing::mig::parted::Checkpoint;
 
-use super::{apply::tell, hooks::RunHooks, inventory, open, read, write};
+use super::{apply::tell, hooks::RunHooks, input::read, inventory, open, write};
 use crate::{
     hardware::Hardware,
     mig_apply::{Extent, Node},

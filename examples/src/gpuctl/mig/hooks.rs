@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use gpu_sharing::mig::parted::{Hook, Hooks};
 
-use super::read;
+use super::input::read;
 use crate::{mig_apply::Before, program::remark};
 
 /// The commands of a hooks file, and what they are told.

@@ -22,6 +22,14 @@ pub(in crate::nvml) struct FieldAnswer {
     pub(in crate::nvml) timestamp_us: i64,
 }
 
+impl FieldAnswer {
+    /// The value of a field whose type is `NVML_VALUE_TYPE_UNSIGNED_INT`.
+    pub(in crate::nvml) fn unsigned(&self) -> u32 {
+        let [a, b, c, d, ..] = self.bytes;
+        u32::from_ne_bytes([a, b, c, d])
+    }
+}
+
 /// The answers in the order of the questions, which are numbers of fields and scopes.
 pub(in crate::nvml) fn field_values(
     device: &Device<'_>,

@@ -9,8 +9,8 @@ use nvml_wrapper::{
 use super::super::{guard::Progress, raw};
 use crate::{
     AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Ecc, FileError, Gpu, GpuUuid, Memory, Pci,
-    PciAddress, PciId, PcieLink, PowerLimit, Problem, ProblemKind, RemappedRows, Result, VgpuHost, VirtualizationMode,
-    file, sysfs,
+    PciAddress, PciId, PcieLink, PowerLimit, Problem, ProblemKind, RecoveryAction, RemappedRows, Result, VgpuHost,
+    VirtualizationMode, file, sysfs,
 };
 
 /// One GPU while it is being read: what is known of it so far, for the words of a problem.
@@ -71,6 +71,7 @@ impl<'a> Reader<'a> {
             page_retirement_pending: self.offered("nvmlDeviceGetRetiredPagesPendingStatus", || {
                 raw::fabric::retirement_pending(&device)
             })?,
+            recovery_action: self.recovery_action(&device)?,
             compute_mode: self.compute_mode(&device)?,
             persistence_mode: self.offered("nvmlDeviceGetPersistenceMode", || device.is_in_persistent_mode())?,
             power: self.power(&device)?,
@@ -187,6 +188,15 @@ impl<'a> Reader<'a> {
             pending: rows.pending,
             failed: rows.failed,
         }))
+    }
+
+    fn recovery_action(&mut self, device: &Device<'_>) -> Result<Option<RecoveryAction>, Problem> {
+        const RECOVERY_ACTION: u32 = 230; // NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+        let asked = || raw::field::field_values(device, [(RECOVERY_ACTION, 0)].into_iter());
+        let answers = self.offered("nvmlDeviceGetFieldValues", asked)?;
+        let answer = answers.into_iter().flatten().next();
+        let number = answer.filter(|answer| answer.code == 0).map(|answer| answer.unsigned());
+        Ok(number.and_then(RecoveryAction::from_nvml))
     }
 
     fn power(&mut self, device: &Device<'_>) -> Result<Option<PowerLimit>, Problem> {

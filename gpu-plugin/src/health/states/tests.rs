@@ -61,7 +61,7 @@ fn after(policy: HealthPolicy, story: &[(u64, What)]) -> HealthStates {
             Lost(kind) => drop(states.lost(now, &gpu(), &problem(kind))),
             NotWatched(kind) => drop(states.not_watched(now, &problem(kind))),
             Sound => drop(states.looked(now, &gpu(), &Finding::Sound)),
-            Broken => drop(states.looked(now, &gpu(), &Finding::Broken("made up"))),
+            Broken => drop(states.looked(now, &gpu(), &Finding::Broken("made up".to_owned()))),
             Away => drop(states.looked(now, &gpu(), &Finding::Away("made up".to_owned()))),
             DriverReloaded => states.driver_reloaded(),
         }
@@ -151,6 +151,21 @@ fn a_gpu_that_fails_when_asked_for_events_is_unhealthy() {
 }
 
 #[test]
+fn after_an_xid_of_an_application_the_gpu_is_looked_at_and_no_more_often_than_an_ailing_one() {
+    let second = Duration::from_secs;
+    let next = |story: &[(u64, What)]| after(HealthPolicy::default(), story).next_look();
+    assert_eq!(next(&[(3, Xid(13))]), Some(second(3)));
+    assert_eq!(next(&[(3, Xid(13)), (4, Xid(31))]), Some(second(3)));
+    assert_eq!(next(&[(3, Xid(13)), (3, Sound)]), None);
+    assert_eq!(next(&[(3, Xid(13)), (3, Sound), (4, Xid(13))]), Some(second(8)));
+    assert_eq!(next(&[(3, Xid(13)), (3, Sound), (20, Xid(13))]), Some(second(20)));
+    check(&[(3, Xid(13)), (3, Broken)], Health::Unhealthy);
+    check(&[(3, Xid(13)), (3, Away)], Health::Healthy); // that it is lost is told otherwise
+    let (policy, _) = HealthPolicy::new("all", "");
+    assert_eq!(after(policy, &[(3, Xid(13))]).next_look(), None);
+}
+
+#[test]
 fn what_happens_to_a_part_touches_the_devices_of_that_part() {
     let states = after(HealthPolicy::default(), &[(0, XidOf(95, 7))]);
     assert!(!states.is_healthy(&device(Some((7, 0)))));
@@ -171,7 +186,7 @@ fn only_news_is_told() {
         format!("{GPU} is unhealthy (it was healthy): Xid 95")
     );
     assert_eq!(states.event(Duration::from_secs(1), &xid), None);
-    assert_eq!(states.patients(), [gpu()]);
+    assert_eq!(states.patients(), [gpu()].into());
     assert_eq!(states.next_look(), Some(Duration::from_secs(5)));
     let changes = states.looked(Duration::from_secs(61), &gpu(), &Finding::Sound);
     assert_eq!((changes[0].from, changes[0].to), (Health::Unhealthy, Health::Healthy));

@@ -1,0 +1,38 @@
+use clap::ValueEnum;
+use gpu_cdi::Companion;
+
+/// What is described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Mode {
+    /// wsl where /dev/dxg is, csv on a Tegra machine without NVML, else nvml
+    Auto,
+    /// The GPUs and MIG devices that NVML tells of
+    Nvml,
+    /// One device with every NVIDIA node, to manage GPUs
+    Management,
+    Gds,
+    Gdrcopy,
+    Mofed,
+    Nvswitch,
+    /// IMEX channels
+    Imex,
+    /// The GPU of a Tegra machine, by the files that its packages bring
+    Csv,
+    /// The GPUs of Windows, in its subsystem for Linux
+    Wsl,
+    /// GPUs that are bound to VFIO (an addition of this program)
+    Vfio,
+}
+
+impl Mode {
+    /// The devices that go with GPUs, if the mode is one of them.
+    pub(super) fn companion(self) -> Option<Companion> {
+        match self {
+            Self::Gds => Some(Companion::Gds),
+            Self::Gdrcopy => Some(Companion::GdrCopy),
+            Self::Mofed => Some(Companion::Mofed),
+            Self::Nvswitch => Some(Companion::NvSwitch),
+            _ => None,
+        }
+    }
+}

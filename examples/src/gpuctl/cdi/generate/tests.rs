@@ -1,0 +1,85 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Program {
+    #[command(flatten)]
+    generate: Generate,
+}
+
+#[track_caller]
+fn parse(arguments: &[&str]) -> Generate {
+    let arguments = ["x"].iter().chain(arguments);
+    Program::try_parse_from(arguments).unwrap().generate
+}
+
+#[test]
+fn the_vendors_flags_become_options() {
+    let options = parse(&[
+        "--vendor=example.com",
+        "--class=acc",
+        "--device-name-strategy=type-index,uuid",
+        "--no-all-device",
+        "--nvidia-ctk-path=/opt/nvidia-ctk",
+        "--ldconfig-path=/sbin/ldconfig.real",
+        "--disable-hooks=all",
+        "--enable-hook=update-ldcache",
+        "--feature-flags=no-additional-gids-for-device-nodes,disable-ipc-discoverer",
+    ])
+    .options()
+    .unwrap();
+    assert_eq!(options.kind.to_string(), "example.com/acc");
+    assert_eq!(options.names, [NameStrategy::TypeIndex, NameStrategy::Uuid]);
+    assert_eq!(options.hook_path, "/opt/nvidia-ctk");
+    assert_eq!(options.ldconfig_path.as_deref(), Some("/sbin/ldconfig.real"));
+    assert_eq!(
+        (options.all_device, options.additional_gids, options.ipc_sockets),
+        (false, false, false)
+    );
+    assert_eq!(
+        (
+            options.disabled_hooks.len(),
+            options.disabled_hooks.contains(&HookName::UpdateLdcache)
+        ),
+        (5, false)
+    );
+}
+
+#[test]
+fn what_is_not_supported_is_said() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: &str) {
+        let generate = parse(arguments);
+        let result = generate.options().and_then(|options| {
+            let ids: Vec<_> = generate.device_id.iter().map(String::as_str).collect();
+            generate.spec(&ids, Path::new("/"), options)
+        });
+        assert_eq!(result.unwrap_err().to_string(), expected);
+    }
+    check(
+        &["--feature-flag=make-coffee"],
+        "feature flag `make-coffee` is not supported",
+    );
+    check(&["--device-id=none,0"], "`none` stands alone");
+    check(&["--mode=gds", "--device-id=none"], "this mode has no device `none`");
+    check(
+        &["--mode=csv", "--device-id=0"],
+        "this mode describes all devices, and has no `--device-id`",
+    );
+    check(
+        &["--enable-hook=all"],
+        "`--enable-hook` takes names of hooks, not `all`",
+    );
+    assert!(Program::try_parse_from(["x", "--mode=bogus"]).is_err());
+}
+
+#[test]
+fn search_paths_are_taken_beneath_the_driver_root() {
+    let paths = ["/driver-root/lib64", "/opt/lib"].map(PathBuf::from);
+    assert_eq!(
+        beneath(Path::new("/driver-root"), &paths),
+        [PathBuf::from("/lib64"), PathBuf::from("/opt/lib")]
+    );
+    assert_eq!(beneath(Path::new("/"), &paths), paths);
+}

@@ -1,0 +1,143 @@
+//! A file that nobody sees before it is whole.
+#![expect(clippy::disallowed_methods, reason = "this is where the files of a node are written")]
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, Metadata, Permissions},
+    io::{self, ErrorKind, Write as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{MetadataExt as _, PermissionsExt as _, fchown},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Mode, OFlags},
+    io::Errno,
+};
+
+/// What is between two names, for a moment, ends with this: always the same, so that what is left over is found.
+const TEMPORARY: &str = ".gpu-runtime-config.tmp";
+
+/// The label that `SELinux` keeps with a file.
+const SELINUX: &str = "security.selinux";
+
+/// A whole file, on disk, that is yet to get its name.
+///
+/// It has none where the file system allows that: CRI-O reads whatever is in the folder of its drop-ins.
+pub(super) struct NewFile {
+    file: File,
+    /// Where it lies meanwhile, if it could not be made without a name.
+    temporary: Option<PathBuf>,
+}
+
+impl NewFile {
+    /// Writes a file for the place `at`, with mode, owner and `SELinux` label of the one that is there, else with `mode`.
+    pub(super) fn write(at: &Path, text: &str, mode: u32) -> io::Result<Self> {
+        let old = fs::metadata(at).ok();
+        let new = Self::empty(at)?;
+        let written = new.fill(at, text, old.as_ref(), mode);
+        match written {
+            Ok(()) => Ok(new),
+            Err(error) => {
+                new.discard();
+                Err(error)
+            }
+        }
+    }
+
+    fn empty(at: &Path) -> io::Result<Self> {
+        let folder = at.parent().unwrap_or(Path::new("/"));
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {
+            Ok(file) => Ok(Self {
+                file: file.into(),
+                temporary: None,
+            }),
+            // What file systems say that cannot do it.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let path = temporary(at);
+                let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, mode)?;
+                Ok(Self {
+                    file: file.into(),
+                    temporary: Some(path),
+                })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn fill(&self, at: &Path, text: &str, old: Option<&Metadata>, mode: u32) -> io::Result<()> {
+        let mut file = &self.file;
+        file.write_all(text.as_bytes())?;
+        if let Some(old) = old {
+            fchown(file, Some(old.uid()), Some(old.gid()))?;
+            copy_label(at, file);
+        }
+        let mode = old.map_or(mode, |old| old.mode() & 0o7777);
+        file.set_permissions(Permissions::from_mode(mode))?; // not subject to the umask
+        file.sync_all()
+    }
+
+    /// Gives it its name, in place of the file that has it.
+    pub(super) fn replace(self, at: &Path) -> io::Result<()> {
+        let temporary = temporary(at);
+        let named = match &self.temporary {
+            Some(_) => Ok(()),
+            None => self.link(&temporary),
+        };
+        named.and_then(|()| fs::rename(&temporary, at)).inspect_err(|_| {
+            // Best effort: the error that matters is the one above.
+            let _ = fs::remove_file(&temporary);
+        })
+    }
+
+    /// Gives it its name, which no other file may have.
+    pub(super) fn create(self, at: &Path) -> io::Result<()> {
+        match &self.temporary {
+            Some(_) => self.replace(at),
+            None => self.link(at),
+        }
+    }
+
+    fn link(&self, at: &Path) -> io::Result<()> {
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(rustix::fs::linkat(CWD, own, CWD, at, AtFlags::SYMLINK_FOLLOW)?)
+    }
+
+    /// Leaves nothing of it.
+    pub(super) fn discard(self) {
+        if let Some(path) = self.temporary {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes what a process left behind that was killed while it replaced the file at `at`.
+pub(super) fn clean_up(at: &Path) -> io::Result<()> {
+    match fs::remove_file(temporary(at)) {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn temporary(at: &Path) -> PathBuf {
+    let mut path = OsString::from(at);
+    path.push(TEMPORARY);
+    path.into()
+}
+
+/// Whether a file is what was left behind by a process that was killed.
+pub(super) fn is_temporary(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(TEMPORARY.as_bytes())
+}
+
+/// Copies the label; where there is no `SELinux` there is none, and a policy that forbids it gives its own.
+fn copy_label(from: &Path, to: &File) {
+    let mut label = [0u8; 1024];
+    if let Ok(length) = rustix::fs::getxattr(from, SELINUX, &mut label[..]) {
+        let _ = rustix::fs::fsetxattr(to, SELINUX, &label[..length], rustix::fs::XattrFlags::empty());
+    }
+}

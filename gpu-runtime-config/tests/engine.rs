@@ -1,0 +1,327 @@
+//! Plans carried out on an engine that runs: restarted by signal, taken back where it does not come up again, and finished
+//! where whoever carried them out was killed.
+//!
+//! A program of its own without the test harness: it is the engine too, and the one that is killed.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a node is made and looked at"
+)]
+
+use std::{
+    env, fs,
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle, sleep},
+    time::{Duration, Instant},
+};
+
+use gpu_runtime_config::{
+    Plan, Runtime, Settings,
+    apply::{Apply, Error, Health, Outcome, Restart, apply, read_containerd, read_file, read_receipt, receipt_path},
+    containerd::{self, Placement},
+    revert,
+};
+
+const MAIN: &str = "/etc/containerd/config.toml";
+const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
+const SOCKET: &str = "/run/c.sock";
+/// What the engine has read.
+const LOADED: &str = "/run/loaded";
+const PLAIN: &str = "version = 3 # mine\n";
+/// An engine with a runtime of this name does not come up.
+const BROKEN: &str = "broken";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["engine", root] => return engine(&Host::at(root)),
+        ["configure", root, name] => {
+            let host = Host::at(root);
+            let outcome = host.carry_out(&host.plan(name)).expect("carried out");
+            assert!(matches!(outcome, Outcome::Applied | Outcome::Unchanged), "{outcome:?}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let tests: [(&str, fn()); 4] = [
+        (
+            "an_engine_reads_its_files_when_they_changed_and_only_then",
+            an_engine_reads_its_files_when_they_changed_and_only_then,
+        ),
+        (
+            "an_engine_that_does_not_come_up_lives_with_its_old_files",
+            an_engine_that_does_not_come_up_lives_with_its_old_files,
+        ),
+        (
+            "what_a_killed_process_left_is_finished_and_taken_back",
+            what_a_killed_process_left_is_finished_and_taken_back,
+        ),
+        (
+            "an_engine_that_was_left_broken_gets_its_old_files_back",
+            an_engine_that_was_left_broken_gets_its_old_files_back,
+        ),
+    ];
+    for (name, test) in tests {
+        if arguments
+            .iter()
+            .all(|wanted| wanted.starts_with('-') || name.contains(wanted))
+        {
+            test();
+            println!("test {name} ... ok");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Answers on its socket until SIGHUP ends it, unless its files are broken.
+fn engine(host: &Host) -> ExitCode {
+    let text = host.texts();
+    if text.contains(BROKEN) {
+        return ExitCode::FAILURE;
+    }
+    fs::write(host.path(LOADED), text).expect("a file");
+    let socket = host.path(SOCKET);
+    let _ = fs::remove_file(&socket);
+    let listener = UnixListener::bind(socket).expect("a socket");
+    listener.incoming().for_each(drop);
+    ExitCode::SUCCESS
+}
+
+/// A host that is a folder.
+struct Host {
+    root: PathBuf,
+}
+
+impl Host {
+    fn at(root: impl AsRef<Path>) -> Host {
+        Host {
+            root: root.as_ref().to_owned(),
+        }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.path(path)).ok()
+    }
+
+    /// All that an engine reads.
+    fn texts(&self) -> String {
+        [MAIN, DROP_IN].iter().filter_map(|path| self.text(path)).collect()
+    }
+
+    fn plan(&self, name: &str) -> Plan {
+        let settings = Settings {
+            runtimes: vec![Runtime::new(name, "/t/n")],
+            default_runtime: Some(name.to_owned()),
+            ..Settings::default()
+        };
+        let receipt = read_receipt(&self.root, MAIN.as_ref()).expect("a receipt or none");
+        let files = read_containerd(&self.root, MAIN.as_ref(), DROP_IN.as_ref(), receipt.as_ref()).expect("files");
+        let daemon = Some("2.1".parse().expect("a version"));
+        containerd::configure(&files, daemon, Placement::Auto, &settings, receipt.as_ref()).expect("a plan")
+    }
+
+    fn carry_out(&self, plan: &Plan) -> Result<Outcome, Error> {
+        let health = Health {
+            socket: SOCKET.into(),
+            timeout: Duration::from_secs(if plan_breaks(plan) { 1 } else { 10 }),
+            settle: Duration::from_millis(50),
+            new_process: true,
+        };
+        let how = Apply {
+            host_root: self.root.clone(),
+            main: MAIN.into(),
+            restart: Restart::Signal { socket: SOCKET.into() },
+            health: Some(health),
+        };
+        apply(plan, &how)
+    }
+
+    fn take_back(&self) {
+        if let Some(receipt) = read_receipt(&self.root, MAIN.as_ref()).expect("a receipt or none") {
+            let found = receipt.paths().map(|path| read_file(&self.root, path).expect("a file"));
+            let plan = revert(&found.collect::<Vec<_>>(), &receipt).expect("reverts");
+            self.carry_out(&plan).expect("carried out");
+        }
+    }
+
+    /// That nothing of ours is on it, and that its engine knows.
+    fn is_plain(&self) {
+        assert_eq!((self.text(MAIN).as_deref(), self.text(DROP_IN)), (Some(PLAIN), None));
+        assert_eq!(self.text(LOADED).as_deref(), Some(PLAIN));
+        assert!(!self.path(&receipt_path(MAIN.as_ref()).to_string_lossy()).exists());
+        let left = fs::read_dir(self.path("/etc/containerd/conf.d")).into_iter().flatten();
+        assert_eq!(left.count(), 0, "no temporary file either");
+    }
+}
+
+fn plan_breaks(plan: &Plan) -> bool {
+    plan.changes
+        .iter()
+        .any(|change| change.after.as_deref().is_some_and(|text| text.contains(BROKEN)))
+}
+
+/// An engine that is started anew when it ends, as by systemd, and ends with the test.
+struct Kept {
+    host: Host,
+    ended: Arc<AtomicBool>,
+    keeper: Option<JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Kept {
+    fn start() -> Kept {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let host = Host::at(folder.path());
+        for path in ["/etc/containerd", "/run"] {
+            fs::create_dir_all(host.path(path)).expect("a new folder");
+        }
+        fs::write(host.path(MAIN), PLAIN).expect("a new file");
+        let ended = Arc::new(AtomicBool::new(false));
+        let (root, stop) = (host.root.clone(), Arc::clone(&ended));
+        let keeper = thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let mut engine = again(&["engine"], &root);
+                while engine.try_wait().expect("its end").is_none() {
+                    if stop.load(Ordering::Relaxed) {
+                        engine.kill().expect("it runs");
+                    }
+                    sleep(Duration::from_millis(5));
+                }
+            }
+        });
+        let kept = Kept {
+            host,
+            ended,
+            keeper: Some(keeper),
+            _folder: folder,
+        };
+        let start = Instant::now();
+        while kept.host.text(LOADED).is_none() || !kept.host.path(SOCKET).exists() {
+            assert!(start.elapsed() < Duration::from_secs(10), "the engine does not come up");
+            sleep(Duration::from_millis(5));
+        }
+        kept
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+/// This program once more.
+fn again(arguments: &[&str], root: &Path) -> Child {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command
+        .arg(arguments[0])
+        .arg(root)
+        .args(&arguments[1..])
+        .stdin(Stdio::null());
+    command.spawn().expect("this program once more")
+}
+
+fn an_engine_reads_its_files_when_they_changed_and_only_then() {
+    let engine = Kept::start();
+    let host = &engine.host;
+    assert!(matches!(host.carry_out(&host.plan("nvidia")), Ok(Outcome::Applied)));
+    assert_eq!(host.text(LOADED), Some(host.texts()));
+    assert!(host.texts().contains("/t/n"));
+    fs::remove_file(host.path(LOADED)).expect("a file");
+    assert!(matches!(host.carry_out(&host.plan("nvidia")), Ok(Outcome::Unchanged)));
+    assert_eq!(host.text(LOADED), None, "not started again");
+    host.take_back();
+    host.is_plain();
+}
+
+fn an_engine_that_does_not_come_up_lives_with_its_old_files() {
+    let engine = Kept::start();
+    let host = &engine.host;
+    let outcome = host.carry_out(&host.plan(BROKEN)).expect("carried out");
+    let Outcome::RolledBack { cause, still: None } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(matches!(cause, Error::Unhealthy { .. }), "{cause}");
+    host.is_plain();
+}
+
+fn what_a_killed_process_left_is_finished_and_taken_back() {
+    for step in 0..24 {
+        let engine = Kept::start();
+        let host = &engine.host;
+        let other = step % 3 == 2;
+        if other {
+            // On top of another edit of ours.
+            assert!(matches!(host.carry_out(&host.plan("other")), Ok(Outcome::Applied)));
+        }
+        let mut killed = again(&["configure", "nvidia"], &host.root);
+        sleep(Duration::from_micros(500 * step));
+        killed.kill().expect("it can be killed");
+        killed.wait().expect("its end");
+        while !listens(&host.path(SOCKET)) {
+            sleep(Duration::from_millis(5)); // it was being started anew
+        }
+        let main = host.text(MAIN).expect("the main file");
+        assert!(main.starts_with(PLAIN), "never half a file: {main}");
+        let drop_in = host.text(DROP_IN).unwrap_or("/t/n\"\n".to_owned());
+        assert!(drop_in.ends_with("/t/n\"\n"), "never half a file: {drop_in}");
+
+        if step % 2 == 0 {
+            assert!(
+                again(&["configure", "nvidia"], &host.root)
+                    .wait()
+                    .expect("its end")
+                    .success()
+            );
+            assert_eq!(
+                host.text(LOADED),
+                Some(host.texts()),
+                "step {step}: the engine knows of it"
+            );
+            assert!(
+                host.texts().contains("nvidia") && !host.texts().contains("other"),
+                "step {step}"
+            );
+        }
+        host.take_back();
+        host.is_plain();
+    }
+}
+
+/// Killed between the restart and the look whether the engine lives.
+fn an_engine_that_was_left_broken_gets_its_old_files_back() {
+    let engine = Kept::start();
+    let host = &engine.host;
+    let mut killed = again(&["configure", BROKEN], &host.root);
+    while !host.texts().contains(BROKEN) || listens(&host.path(SOCKET)) {
+        sleep(Duration::from_millis(1));
+    }
+    killed.kill().expect("it can be killed");
+    killed.wait().expect("its end");
+    let plan = host.plan(BROKEN);
+    assert!(plan.is_empty(), "all is written");
+    let outcome = host.carry_out(&plan).expect("carried out");
+    assert!(
+        matches!(outcome, Outcome::RolledBack { still: None, .. }),
+        "{outcome:?}"
+    );
+    host.is_plain();
+}
+
+fn listens(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
