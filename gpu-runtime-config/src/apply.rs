@@ -109,7 +109,7 @@ impl Error {
 ///
 /// The receipt goes to [`receipt_path`] before any file changes and says until the end that there is something to finish: after
 /// a crash, whenever it came, the same plan made anew goes on where this one ended, the restart included, and
-/// [`revert`](crate::revert) gives back what there was. If a write, the restart or the health check fails, every file gets
+/// [`revert`] gives back what there was. If a write, the restart or the health check fails, every file gets
 /// its bytes back and the engine is restarted again.
 ///
 /// # Errors
