@@ -2,7 +2,7 @@
 /// inventory, as if no GPU offered it.
 ///
 /// NVML asks the GPU itself for some of it, once for each process at least. The times are those of an H200 with driver 580 in
-/// a process of its own (`e2e/hardware/nvml-times`), beside 16 ms to initialise NVML and find one GPU.
+/// a process of its own (`e2e/hardware/nvml-times`), beside 18 ms to initialise NVML and find one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts {
     /// How the GPUs reach each other: [`Inventory::topology`](crate::Inventory::topology) and
@@ -12,7 +12,7 @@ pub struct Parts {
     /// number, VBIOS. About 8 ms a GPU.
     pub board: bool,
     /// The MIG profiles of a GPU whose MIG mode is off; those of one whose mode is on are always read, since its instances
-    /// are found by them. About 16 ms a GPU.
+    /// are found by them. At least 7 ms a GPU.
     pub idle_mig_profiles: bool,
 }
 
