@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Bench, CLIENT, LIMIT, PAUSE};
+use super::{Bench, CLIENT, LIMIT, Manager, PAUSE};
 
 /// In the place of `chroot`, which only root may call: the same programs, found beneath the root.
 const CHROOT: &str = r#"#!/bin/sh
@@ -54,6 +54,14 @@ fn program(path: &Path, text: &str) {
 }
 
 impl Bench {
+    /// Waits until the host's systemd is told this.
+    #[track_caller]
+    fn is_told(&self, what: &str) {
+        until(what, || {
+            fs::read_to_string(self.path("host/calls")).is_ok_and(|calls| calls.contains(what))
+        });
+    }
+
     /// Gives the host a systemd and these services, all running.
     fn systemd(&self, units: &[&str]) {
         program(&self.path("bin/chroot"), CHROOT);
@@ -148,49 +156,39 @@ fn services_of_the_host_stop_for_a_change_and_the_kubelet_for_one_of_mode() {
     assert!(bench.told().is_empty());
 }
 
-#[test]
-fn services_that_were_stopped_when_the_manager_was_killed_run_again() {
+/// A manager that has stopped one service, and waits for the other, dcgm, to stop.
+fn waiting_for_a_service() -> (Bench, Manager) {
     let bench = Bench::new();
     bench.systemd(&["nvsm.service", "dcgm.service"]);
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    fs::write(bench.path("host/hangs"), "dcgm.service").unwrap();
+    bench.node.create_mig(0, "7g.80gb", None).expect("there is room");
+    fs::write(bench.path("host/hangs"), "dcgm.service").expect("a file");
     bench.ask("halves");
     let manager = bench.start(&[SHUTDOWN]);
-    until("waiting for dcgm", || {
-        fs::read_to_string(bench.path("host/calls")).is_ok_and(|calls| calls.contains("stop dcgm.service"))
-    });
+    bench.is_told("stop dcgm.service");
+    (bench, manager)
+}
+
+#[test]
+fn services_that_were_stopped_when_the_manager_was_killed_run_again() {
+    let (bench, manager) = waiting_for_a_service();
     manager.kill();
     fs::remove_file(bench.path("host/hangs")).unwrap();
     until("stopped", || !bench.unit("dcgm.service").exists());
     // Also where nobody asks for anything any more.
-    bench
-        .api
-        .change(|state| drop(state.labels.remove("nvidia.com/mig.config")));
+    bench.ask_nothing();
     let _manager = bench.start(&[SHUTDOWN]);
-    bench.wait("resumed", |now| {
-        now.labels[CLIENT] == "true" && !now.annotations.contains_key("nvidia.com/mig.pause-lease")
-    });
+    bench.resumes();
     assert!(bench.unit("nvsm.service").exists() && bench.unit("dcgm.service").exists());
 }
 
 #[test]
 fn services_that_are_stopped_when_the_manager_is_to_end_run_again() {
-    let bench = Bench::new();
-    bench.systemd(&["nvsm.service", "dcgm.service"]);
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    fs::write(bench.path("host/hangs"), "dcgm.service").unwrap();
-    bench.ask("halves");
-    let manager = bench.start(&[SHUTDOWN]);
-    until("waiting for dcgm", || {
-        fs::read_to_string(bench.path("host/calls")).is_ok_and(|calls| calls.contains("stop dcgm.service"))
-    });
+    let (bench, manager) = waiting_for_a_service();
     manager.end();
     fs::remove_file(bench.path("host/hangs")).unwrap();
     assert!(bench.unit("nvsm.service").exists());
     assert_eq!(bench.told()[2..], ["start dcgm.service", "start nvsm.service"]);
-    let now = bench.api.state();
-    assert_eq!(now.labels[CLIENT], "true");
-    assert!(!now.annotations.contains_key("nvidia.com/mig.pause-lease"));
+    bench.nobody_waits();
 }
 
 #[test]
@@ -215,9 +213,7 @@ fn a_mode_that_changes_with_a_reboot_reboots_the_host_once() {
     let manager = bench.start(&["--with-reboot"]);
     let rebooting = |state: &super::State| state.labels.get("nvidia.com/mig.config.state") == Some(&json!("rebooting"));
     bench.wait("rebooting", rebooting);
-    until("rebooted", || {
-        fs::read_to_string(bench.path("host/calls")).is_ok_and(|calls| calls.contains("reboot"))
-    });
+    bench.is_told("reboot");
     assert_eq!(bench.told(), ["reboot"]);
     assert_eq!(
         bench.api.state().labels[CLIENT],
@@ -235,9 +231,7 @@ fn a_mode_that_changes_with_a_reboot_reboots_the_host_once() {
     // A reboot that changes nothing is not tried again.
     bench.ask("off");
     bench.wait("rebooting", rebooting);
-    until("rebooted", || {
-        fs::read_to_string(bench.path("host/calls")).is_ok_and(|calls| calls.contains("reboot"))
-    });
+    bench.is_told("reboot");
     bench.told();
     manager.kill();
     let _manager = bench.start(&["--with-reboot"]);

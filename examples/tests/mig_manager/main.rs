@@ -34,6 +34,11 @@ mig-configs:
   - { devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 4, 2g.20gb: 1, 3g.40gb: 1 } }
 ";
 
+/// Whether the program runs again, and nothing is left of the pause.
+fn is_resumed(now: &State) -> bool {
+    now.labels[CLIENT] == "true" && !now.annotations.contains_key("nvidia.com/mig.pause-lease")
+}
+
 /// A node of two H100 with MIG mode on, a program that uses GPUs on it, and the API server.
 struct Bench {
     folder: TempDir,
@@ -97,6 +102,22 @@ impl Bench {
             .change(|state| drop(state.labels.insert("nvidia.com/mig.config".to_owned(), json!(config))));
     }
 
+    fn ask_nothing(&self) {
+        self.api
+            .change(|state| drop(state.labels.remove("nvidia.com/mig.config")));
+    }
+
+    /// A manager that is to halve a GPU that is one instance, and waits for a program that does not go.
+    #[track_caller]
+    fn start_paused(&self, arguments: &[&str]) -> Manager {
+        self.node.create_mig(0, "7g.80gb", None).expect("there is room");
+        self.api.change(|state| state.stubborn = true);
+        self.ask("halves");
+        let manager = self.start(arguments);
+        self.pauses();
+        manager
+    }
+
     #[track_caller]
     fn wait(&self, what: &str, is: impl Fn(&State) -> bool) {
         let start = Instant::now();
@@ -113,13 +134,18 @@ impl Bench {
             now.labels.get("nvidia.com/mig.config.state") == Some(&json!(state))
                 && now.annotations.get("nvidia.com/mig.config.state-value") == Some(&json!(config))
         });
+        self.nobody_waits();
+    }
+
+    #[track_caller]
+    fn nobody_waits(&self) {
         let now = self.api.state();
-        assert_eq!(now.labels[CLIENT], "true");
-        assert!(
-            !now.annotations.contains_key("nvidia.com/mig.pause-lease"),
-            "{:?}",
-            now.annotations
-        );
+        assert!(is_resumed(&now), "{:?} {:?}", now.labels, now.annotations);
+    }
+
+    #[track_caller]
+    fn resumes(&self) {
+        self.wait("resumed", is_resumed);
     }
 
     #[track_caller]
@@ -322,11 +348,7 @@ fn a_pod_that_uses_what_has_to_go_is_named_and_evicted_only_where_that_is_asked(
 #[test]
 fn a_manager_that_was_killed_while_others_wait_is_repaired_by_its_next_start() {
     let bench = Bench::new();
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    bench.api.change(|state| state.stubborn = true);
-    bench.ask("halves");
-    let manager = bench.start(&[]);
-    bench.pauses();
+    let manager = bench.start_paused(&[]);
     manager.kill();
     assert_eq!(bench.devices().len(), 1);
     let manager = bench.start(&[]);
@@ -344,13 +366,9 @@ fn a_manager_that_was_killed_while_others_wait_is_repaired_by_its_next_start() {
     let manager = bench.start(&[]);
     bench.pauses();
     manager.kill();
-    bench
-        .api
-        .change(|state| drop(state.labels.remove("nvidia.com/mig.config")));
+    bench.ask_nothing();
     let _manager = bench.start(&[]);
-    bench.wait("resumed", |now| {
-        now.labels[CLIENT] == "true" && !now.annotations.contains_key("nvidia.com/mig.pause-lease")
-    });
+    bench.resumes();
 }
 
 #[test]
@@ -371,25 +389,15 @@ fn pods_that_do_not_go_end_in_failure_and_nobody_waits_for_ever() {
 #[test]
 fn a_signal_while_others_wait_lets_them_go_on() {
     let bench = Bench::new();
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    bench.api.change(|state| state.stubborn = true);
-    bench.ask("halves");
-    let manager = bench.start(&[]);
-    bench.pauses();
+    let manager = bench.start_paused(&[]);
     manager.end();
-    let now = bench.api.state();
-    assert_eq!(now.labels[CLIENT], "true");
-    assert!(!now.annotations.contains_key("nvidia.com/mig.pause-lease"));
+    bench.nobody_waits();
 }
 
 #[test]
 fn a_value_that_was_superseded_is_not_reported_as_the_nodes_state() {
     let bench = Bench::new();
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    bench.api.change(|state| state.stubborn = true);
-    bench.ask("halves");
-    let _manager = bench.start(&[]);
-    bench.pauses();
+    let _manager = bench.start_paused(&[]);
     bench.ask("all-1g.10gb");
     bench.api.change(|state| state.stubborn = false);
     bench.ends("success", "all-1g.10gb");
@@ -404,11 +412,7 @@ fn a_value_that_was_superseded_is_not_reported_as_the_nodes_state() {
 #[test]
 fn a_driver_that_does_not_end_keeps_nobody_waiting() {
     let bench = Bench::new();
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    bench.api.change(|state| state.stubborn = true);
-    bench.ask("halves");
-    let _manager = bench.start(&["--change-seconds", "1"]);
-    bench.pauses();
+    let _manager = bench.start_paused(&["--change-seconds", "1"]);
     bench.node.slow(0, Duration::from_secs(2)).unwrap();
     bench.api.change(|state| state.stubborn = false);
     bench.ends("failed", "halves");
@@ -421,11 +425,7 @@ fn a_driver_that_does_not_end_keeps_nobody_waiting() {
 #[test]
 fn an_edit_of_the_file_in_the_middle_of_a_change_is_applied_after_it() {
     let bench = Bench::new();
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    bench.api.change(|state| state.stubborn = true);
-    bench.ask("halves");
-    let _manager = bench.start(&[]);
-    bench.pauses();
+    let _manager = bench.start_paused(&[]);
     fs::write(bench.path("config.yaml"), CONFIG.replace("3g.40gb: 2", "3g.40gb: 1")).unwrap();
     bench.api.change(|state| state.stubborn = false);
     bench.wait("edited", |_| bench.devices().len() == 2);
@@ -480,11 +480,7 @@ fn a_second_manager_waits_for_the_first_to_end() {
 #[test]
 fn an_api_server_that_fails_in_the_middle_lets_nobody_wait_for_ever() {
     let bench = Bench::new();
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    bench.api.change(|state| state.stubborn = true);
-    bench.ask("halves");
-    let manager = bench.start(&[]);
-    bench.pauses();
+    let manager = bench.start_paused(&[]);
     bench.api.change(|state| {
         state.failures = 7; // one more than a request and the report of its failure outlast
         state.stubborn = false;

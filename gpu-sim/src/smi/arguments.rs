@@ -59,9 +59,7 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
         let ids = Vec::new();
         return match arguments.next().as_deref() {
             Some("-m" | "--matrix") if arguments.peek().is_none() => Ok(Arguments { command, ids }),
-            None => Err(Failure::usage(
-                "ERROR: No command was given. Please run 'nvidia-smi -h'.",
-            )),
+            None => Err(Failure::no_command()),
             Some("-m" | "--matrix") => Err(Failure::unknown_option(&arguments.next().unwrap_or_default())),
             Some(other) => Err(Failure::unknown_option(other)),
         };
@@ -69,14 +67,8 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
     let (mut list, mut query, mut format, mut ids, mut change) = (false, None, None, None, None);
     let (mut all, mut xml) = (false, false);
     while let Some(argument) = arguments.next() {
-        let (option, value) = match argument.split_once('=') {
-            Some((option, value)) => (option, Some(value.to_owned())),
-            None => (argument.as_str(), None),
-        };
-        let mut value = || {
-            let missing = || Failure::usage(format!("ERROR: Option {option} needs a value."));
-            value.clone().or_else(|| arguments.next()).ok_or_else(missing)
-        };
+        let (option, given) = option(&argument);
+        let mut value = || value_of(option, given, &mut arguments);
         match option {
             "-h" | "--help" => {
                 return Ok(Arguments {
@@ -122,6 +114,24 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Argumen
     };
     let ids = ids.map(|ids| ids_of(&ids)).unwrap_or_default();
     Ok(Arguments { command, ids })
+}
+
+/// An option, and its value where that stands behind `=`.
+pub(super) fn option(argument: &str) -> (&str, Option<&str>) {
+    match argument.split_once('=') {
+        Some((option, value)) => (option, Some(value)),
+        None => (argument, None),
+    }
+}
+
+/// The value of an option, given with it or the next of the arguments.
+pub(super) fn value_of(
+    option: &str,
+    given: Option<&str>,
+    rest: &mut impl Iterator<Item = String>,
+) -> Result<String, Failure> {
+    let value = given.map(str::to_owned).or_else(|| rest.next());
+    value.ok_or_else(|| Failure::no_value(option))
 }
 
 /// The GPUs of a list such as `0,GPU-1`.

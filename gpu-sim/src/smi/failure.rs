@@ -20,6 +20,16 @@ impl Failure {
         }
     }
 
+    /// An option without its value.
+    pub(super) fn no_value(option: &str) -> Self {
+        Self::usage(format!("ERROR: Option {option} needs a value."))
+    }
+
+    /// Arguments that do not say what to do.
+    pub(super) fn no_command() -> Self {
+        Self::usage("ERROR: No command was given. Please run 'nvidia-smi -h'.")
+    }
+
     /// An option there is none of; exit code 255.
     pub(super) fn unknown_option(option: &str) -> Self {
         let message = format!("ERROR: Option {option} is not recognized. Please run 'nvidia-smi -h'.\n");

@@ -36,7 +36,7 @@ pub(super) fn parse(arguments: &[String]) -> Result<(Command, Vec<String>), Fail
     let mut arguments = arguments.iter().peekable();
     while let Some(argument) = arguments.next() {
         let mut value = || {
-            let missing = || Failure::usage(format!("ERROR: Option {argument} needs a value."));
+            let missing = || Failure::no_value(argument);
             arguments.next().cloned().ok_or_else(missing)
         };
         let found = match argument.as_str() {

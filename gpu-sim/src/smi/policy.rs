@@ -5,7 +5,7 @@ use std::{fmt::Write as _, iter::Peekable};
 use nvml_wrapper::Device;
 
 use super::{
-    arguments::{Arguments, Command, ids_of},
+    arguments::{Arguments, Command, ids_of, option, value_of},
     failure::Failure,
     modes::{Change, TIME_SLICES},
     raw,
@@ -15,14 +15,8 @@ use super::{
 pub(super) fn parse(arguments: &mut Peekable<impl Iterator<Item = String>>) -> Result<Arguments, Failure> {
     let (mut command, mut ids) = (None, Vec::new());
     while let Some(argument) = arguments.next() {
-        let (option, value) = match argument.split_once('=') {
-            Some((option, value)) => (option, Some(value.to_owned())),
-            None => (argument.as_str(), None),
-        };
-        let mut value = || {
-            let missing = || Failure::usage(format!("ERROR: Option {option} needs a value."));
-            value.clone().or_else(|| arguments.next()).ok_or_else(missing)
-        };
+        let (option, given) = option(&argument);
+        let mut value = || value_of(option, given, arguments);
         match option {
             "-l" | "--list" => command = Some(Command::Policies),
             "-i" | "--id" => ids = ids_of(&value()?),
@@ -30,8 +24,7 @@ pub(super) fn parse(arguments: &mut Peekable<impl Iterator<Item = String>>) -> R
             _ => return Err(Failure::unknown_option(&argument)),
         }
     }
-    let missing = || Failure::usage("ERROR: No command was given. Please run 'nvidia-smi -h'.");
-    let command = command.ok_or_else(missing)?;
+    let command = command.ok_or_else(Failure::no_command)?;
     Ok(Arguments { command, ids })
 }
 
