@@ -17,6 +17,8 @@
 ))]
 mod program;
 
+#[cfg(any(feature = "feature-discovery", feature = "mps-daemon"))]
+mod changes;
 #[cfg(any(
     feature = "config-manager",
     feature = "feature-discovery",

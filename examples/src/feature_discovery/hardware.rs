@@ -2,20 +2,20 @@
 
 use std::{
     io,
-    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use gpu_labels::{
     Node,
     gpu_core::{
         self, Inventory,
-        nvml::{Library, LibrarySearch, NodeEvent, Parts, WatchConfig, Watcher},
+        nvml::{Library, LibrarySearch, Parts, Watcher},
     },
 };
 use tokio::{sync::mpsc::UnboundedSender, task::spawn_blocking};
+
+use crate::changes::watch;
 
 /// The driver's library, once it is there, and the watch on what it says.
 #[derive(Debug)]
@@ -28,9 +28,6 @@ pub(super) struct Hardware {
     changes: Option<UnboundedSender<()>>,
     watcher: Option<Watcher>,
 }
-
-/// How often the watcher looks: labels follow a change of the MIG layout within five seconds.
-const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Hardware {
     pub(super) fn new(search: LibrarySearch, host_root: &Path, changes: Option<UnboundedSender<()>>) -> Self {
@@ -67,7 +64,11 @@ impl Hardware {
                 None => Arc::new(Library::open(&search)?.with_parts(Parts::DEVICES)),
             };
             let inventory = library.inventory(&host_root)?;
-            let watcher = changes.and_then(|changes| watch(&library, &inventory, host_root, changes));
+            let watcher = changes.and_then(|changes| {
+                watch(&library, &inventory, host_root, changes)
+                    .inspect_err(|error| tracing::warn!("changes are seen only every interval: {error}"))
+                    .ok()
+            });
             Ok((library, inventory, watcher))
         });
         let read = read.await.map_err(io::Error::other).map_err(gpu_core::Error::Thread);
@@ -94,25 +95,4 @@ impl Hardware {
         read.await
             .unwrap_or_else(|error| (Node::default(), vec![error.to_string()]))
     }
-}
-
-/// Has every change of the node told; to ask for it is a call into the driver, too.
-fn watch(
-    library: &Arc<Library>,
-    inventory: &Inventory,
-    host_root: PathBuf,
-    changes: UnboundedSender<()>,
-) -> Option<Watcher> {
-    let config = WatchConfig {
-        host_root,
-        interval: WATCH_INTERVAL,
-        ..WatchConfig::default()
-    };
-    let tell = move |event| match event {
-        NodeEvent::Changed { .. } if changes.send(()).is_err() => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    };
-    Watcher::start(Arc::clone(library), inventory.clone(), config, tell)
-        .inspect_err(|error| tracing::warn!("changes are seen only every interval: {error}"))
-        .ok()
 }

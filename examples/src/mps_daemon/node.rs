@@ -1,12 +1,14 @@
 //! The node's GPUs: read when asked, watched, and their compute modes.
 
-use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc};
 
 use gpu_core::{
     Inventory,
-    nvml::{Library, LibrarySearch, NodeEvent, Parts, WatchConfig, Watcher},
+    nvml::{Library, LibrarySearch, Parts, Watcher},
 };
 use tokio::sync::mpsc::UnboundedSender;
+
+use crate::changes::watch;
 
 /// The driver's library and the watch on what it says.
 pub(super) struct Node {
@@ -14,9 +16,6 @@ pub(super) struct Node {
     host_root: PathBuf,
     _watcher: Option<Watcher>,
 }
-
-/// How often the watcher looks.
-const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Node {
     /// Opens the library and watches the GPUs from here on; away from the threads that must not wait, since a driver may hang.
@@ -28,16 +27,7 @@ impl Node {
         let open = move || {
             let library = Arc::new(Library::open(&search)?.with_parts(Parts::DEVICES));
             let inventory = library.inventory(&host_root)?;
-            let config = WatchConfig {
-                host_root: host_root.clone(),
-                interval: WATCH_INTERVAL,
-                ..WatchConfig::default()
-            };
-            let tell = move |event| match event {
-                NodeEvent::Changed { .. } if changes.send(()).is_err() => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            };
-            let watcher = Watcher::start(Arc::clone(&library), inventory.clone(), config, tell);
+            let watcher = watch(&library, &inventory, host_root.clone(), changes);
             let watcher = watcher
                 .inspect_err(|error| tracing::warn!("changes of the GPUs are not seen: {error}"))
                 .ok();
