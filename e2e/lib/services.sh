@@ -158,17 +158,8 @@ containerd_config_3() {
 		  [plugins."io.containerd.cri.v1.runtime".cni]
 		    bin_dirs = ["$bin"]
 		    conf_dir = "/etc/cni/net.d"
-
-		  [plugins."io.containerd.cri.v1.runtime".containerd]
-		    default_runtime_name = "runc"
-
-		    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-		      runtime_type = "io.containerd.runc.v2"
-
-		      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-		        BinaryName = "$bin/runc"
-		        SystemdCgroup = false
 	EOF_CONTAINERD
+	containerd_runtimes io.containerd.cri.v1.runtime
 }
 
 containerd_config_2() {
@@ -182,14 +173,21 @@ containerd_config_2() {
 		  [plugins."io.containerd.grpc.v1.cri".cni]
 		    bin_dir = "$bin"
 		    conf_dir = "/etc/cni/net.d"
+	EOF_CONTAINERD
+	containerd_runtimes io.containerd.grpc.v1.cri
+}
 
-		  [plugins."io.containerd.grpc.v1.cri".containerd]
+# containerd_runtimes PLUGIN: runc, as the CRI plugin of that name has it.
+containerd_runtimes() {
+	cat <<-EOF_CONTAINERD
+
+		  [plugins."$1".containerd]
 		    default_runtime_name = "runc"
 
-		    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+		    [plugins."$1".containerd.runtimes.runc]
 		      runtime_type = "io.containerd.runc.v2"
 
-		      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+		      [plugins."$1".containerd.runtimes.runc.options]
 		        BinaryName = "$bin/runc"
 		        SystemdCgroup = false
 	EOF_CONTAINERD

@@ -108,6 +108,23 @@ impl Cluster {
         self.kubectl(arguments).map(drop)
     }
 
+    /// Deletes a DaemonSet of `kube-system` and waits until its pods are gone, for a minute.
+    ///
+    /// # Errors
+    /// If they are still there then, or there is no such set.
+    pub fn delete_daemon_set(&self, name: &str) -> Result<()> {
+        let set = format!("daemonset/{name}");
+        let arguments = [
+            "delete",
+            &set,
+            "-n",
+            "kube-system",
+            "--cascade=foreground",
+            "--timeout=60s",
+        ];
+        self.kubectl(arguments).map(drop)
+    }
+
     /// Waits for a pod to reach a phase, and returns the pod.
     ///
     /// # Errors

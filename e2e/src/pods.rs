@@ -10,8 +10,20 @@ use crate::{Cluster, images::STACK};
 /// How long a pod gets to go.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// A pod of the namespace `default` that asks for one of a resource and stays.
+/// A pod that asks for one of a resource and stays.
 pub fn pod(name: &str, resource: &str) -> Value {
+    let container = json!({
+        "name": "main",
+        "image": STACK,
+        "imagePullPolicy": "Never",
+        "command": ["sleep", "600"],
+        "resources": { "limits": { resource: 1 } },
+    });
+    of_container(name, &container)
+}
+
+/// A pod of one container, which runs once and ends at once when it is deleted.
+pub fn of_container(name: &str, container: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -19,13 +31,7 @@ pub fn pod(name: &str, resource: &str) -> Value {
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "main",
-                "image": STACK,
-                "imagePullPolicy": "Never",
-                "command": ["sleep", "600"],
-                "resources": { "limits": { resource: 1 } },
-            }],
+            "containers": [container],
         },
     })
 }

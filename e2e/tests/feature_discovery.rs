@@ -106,16 +106,7 @@ impl Drop for Labeller<'_> {
     fn drop(&mut self) {
         // What stays fails the test that counts on its absence.
         // The pod takes its labels back with the rights of the role, which so has to outlive it.
-        let set = format!("daemonset/{}", self.name);
-        let arguments = [
-            "delete",
-            &set,
-            "-n",
-            "kube-system",
-            "--cascade=foreground",
-            "--timeout=60s",
-        ];
-        let _ = self.cluster.kubectl(arguments);
+        let _ = self.cluster.delete_daemon_set(self.name);
         let _ = self.cluster.delete("clusterrolebinding", "default", self.name, LIMIT);
         let _ = self.cluster.delete("clusterrole", "default", self.name, LIMIT);
         let _ = self.cluster.delete("serviceaccount", "kube-system", self.name, LIMIT);

@@ -4,28 +4,20 @@
 use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Result, ensure};
-use gpu_e2e::{Cluster, Image, Layer, wait};
+use gpu_e2e::{Cluster, Image, Layer, pods, wait};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_mins(1);
 const BUSYBOX: &str = "localhost/gpu-e2e/busybox:test";
 
 fn pod(name: &str, image: &str, script: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "main",
-                "image": image,
-                "imagePullPolicy": "Never",
-                "command": ["sh", "-c", script],
-            }],
-        },
-    })
+    let container = json!({
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", script],
+    });
+    pods::of_container(name, &container)
 }
 
 /// Runs a pod to its end, and returns what it printed.

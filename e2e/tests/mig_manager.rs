@@ -177,16 +177,7 @@ impl Drop for Manager<'_> {
     fn drop(&mut self) {
         // What stays fails the test that counts on its absence.
         for set in [self.name.to_owned(), format!("{}-client", self.name)] {
-            let set = format!("daemonset/{set}");
-            let arguments = [
-                "delete",
-                &set,
-                "-n",
-                "kube-system",
-                "--cascade=foreground",
-                "--timeout=60s",
-            ];
-            let _ = self.cluster.kubectl(arguments);
+            let _ = self.cluster.delete_daemon_set(&set);
         }
         for (kind, namespace) in [
             ("clusterrolebinding", "default"),

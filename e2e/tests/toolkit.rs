@@ -3,7 +3,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use gpu_e2e::{Cluster, GpuNode, wait};
+use gpu_e2e::{Cluster, GpuNode, pods, wait};
 use gpu_runtime_config::{
     Runtime, Settings,
     apply::{Apply, Health, Outcome, Restart, apply, containerd_version, read_containerd, read_receipt},
@@ -52,7 +52,20 @@ struct Applied<'a> {
     objects: Vec<(&'static str, &'static str, String)>,
 }
 
-impl Applied<'_> {
+impl<'a> Applied<'a> {
+    /// The toolkit's DaemonSet and its runtime class.
+    fn toolkit(cluster: &'a Cluster, node: &GpuNode) -> Result<Self> {
+        let applied = Self {
+            cluster,
+            objects: vec![
+                ("runtimeclass", "default", "nvidia".to_owned()),
+                ("daemonset", "kube-system", DAEMON_SET.to_owned()),
+            ],
+        };
+        cluster.apply_text(&node.toolkit_manifest(INSTALL_DIR)?)?;
+        Ok(applied)
+    }
+
     fn delete(&mut self) -> Result<()> {
         while let Some((kind, namespace, name)) = self.objects.pop() {
             self.cluster.delete(kind, namespace, &name, Duration::from_mins(2))?;
@@ -77,17 +90,9 @@ fn pod(name: &str, more: &Value) -> Value {
     for (key, value) in more.as_object().into_iter().flatten() {
         container[key] = value.clone();
     }
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "runtimeClassName": "nvidia",
-            "containers": [container],
-        },
-    })
+    let mut pod = pods::of_container(name, &container);
+    pod["spec"]["runtimeClassName"] = json!("nvidia");
+    pod
 }
 
 fn containerd() -> Result<u32> {
@@ -109,14 +114,7 @@ fn pods_of_the_runtime_class_see_their_gpu_and_every_byte_comes_back() -> Result
     let node = GpuNode::ready(&cluster)?;
     let (_original, plain) = Original::made_plain()?;
     let before = containerd()?;
-    let mut applied = Applied {
-        cluster: &cluster,
-        objects: vec![
-            ("runtimeclass", "default", "nvidia".to_owned()),
-            ("daemonset", "kube-system", DAEMON_SET.to_owned()),
-        ],
-    };
-    cluster.apply_text(&node.toolkit_manifest(INSTALL_DIR)?)?;
+    let mut applied = Applied::toolkit(&cluster, &node)?;
     wait::until("containerd runs anew with the drop-in", LIMIT, || {
         let is_there = Path::new(DROP_IN).exists() && containerd()? != before;
         Ok(is_there.then_some(()))
@@ -180,14 +178,7 @@ fn containerd_1_6_offers_the_runtime_class_and_every_byte_comes_back() -> Result
     let node = GpuNode::ready(&cluster)?;
     let plain = fs::read_to_string(MAIN)?;
     let before = containerd()?;
-    let mut applied = Applied {
-        cluster: &cluster,
-        objects: vec![
-            ("runtimeclass", "default", "nvidia".to_owned()),
-            ("daemonset", "kube-system", DAEMON_SET.to_owned()),
-        ],
-    };
-    cluster.apply_text(&node.toolkit_manifest(INSTALL_DIR)?)?;
+    let mut applied = Applied::toolkit(&cluster, &node)?;
     wait::until("containerd runs anew", LIMIT, || {
         Ok((containerd()? != before).then_some(()))
     })?;
