@@ -4,32 +4,19 @@
 //! has 200 libraries beside the simulated driver's own files. The vendor's program takes 180 ms for 32 MIG devices (recorded on
 //! two cores, with a library that costs 5 ms).
 
-use std::{fs, path::Path};
+use std::fs;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use gpu_benches::{GPUS, SEVENTHS, divided};
 use gpu_cdi::{DeviceRule, DiscoverConfig, DriverFiles, Format, GenerateOptions};
 use gpu_core::nvml::{Library, LibrarySearch};
-use gpu_sim::{Node, NodeSpec};
 
-const GPUS: usize = 8;
-const DEVICES: usize = 7;
 /// About as many as a driver brings; each as long as a page, and none that can be read as a library.
 const LIBRARIES: usize = 200;
 
-fn divided(folder: &Path) -> Node {
-    let node = Node::create(&NodeSpec::new("h100").gpus(GPUS), folder).expect("a node");
-    for gpu in 0..GPUS {
-        node.set_mig_mode(gpu, true).expect("MIG mode");
-        for _ in 0..DEVICES {
-            node.create_mig(gpu, "1g.10gb", None).expect("a MIG device");
-        }
-    }
-    node
-}
-
 fn cdi(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let node = divided(&folder.path().join("node"));
+    let node = divided(&folder.path().join("node"), &SEVENTHS).expect("a divided node");
     let library = Library::open(&LibrarySearch {
         library: Some(node.library()),
         driver_root: None,
@@ -55,7 +42,7 @@ fn cdi(criterion: &mut Criterion) {
     assert_eq!(generated.skipped, []);
     assert_eq!(
         generated.spec.devices.len(),
-        2 * GPUS * DEVICES + 1,
+        2 * GPUS * SEVENTHS.len() + 1,
         "two names each, and `all`"
     );
 

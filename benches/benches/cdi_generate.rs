@@ -10,15 +10,13 @@
 use std::{
     env,
     ffi::OsString,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use gpu_sim::{Node, NodeSpec};
+use gpu_benches::{GPUS, SEVENTHS, divided, program};
 
-const GPUS: usize = 8;
-const DEVICES: usize = 7;
 const RUNS: usize = 21;
 const INSIDE: &str = "--on-the-node";
 
@@ -29,15 +27,9 @@ fn main() {
     {
         return measure(Path::new(node), rest);
     }
-    let own = env::var_os("GPUCTL").map_or_else(beside, PathBuf::from);
+    let own = program("GPUCTL", "gpuctl");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let node = Node::create(&NodeSpec::new("h100").gpus(GPUS), folder.path().join("node")).expect("a node");
-    for gpu in 0..GPUS {
-        node.set_mig_mode(gpu, true).expect("MIG mode");
-        for _ in 0..DEVICES {
-            node.create_mig(gpu, "1g.10gb", None).expect("a MIG device");
-        }
-    }
+    let node = divided(&folder.path().join("node"), &SEVENTHS).expect("a divided node");
     let enter = concat!(env!("CARGO_MANIFEST_DIR"), "/../e2e/vendor/enter");
     let folder = node.root().parent().expect("the node's folder").to_owned();
     let status = Command::new("unshare")
@@ -95,16 +87,10 @@ fn time(program: &Path, arguments: &[&str]) -> Duration {
     if arguments.len() > 1 {
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(
-            text.matches("nvidia-caps/nvidia-cap").count() % (2 * GPUS * DEVICES),
+            text.matches("nvidia-caps/nvidia-cap").count() % (2 * GPUS * SEVENTHS.len()),
             0,
             "every MIG device is described"
         );
     }
     took
-}
-
-/// `target/release/gpuctl`, as this is `target/release/deps/cdi_generate-…`.
-fn beside() -> PathBuf {
-    let own = env::current_exe().expect("the path of this bench");
-    own.ancestors().nth(2).unwrap_or(&own).join("gpuctl")
 }

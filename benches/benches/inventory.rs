@@ -17,9 +17,9 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use gpu_benches::compile;
+use gpu_benches::{SEVENTHS, compile, divided};
 use gpu_core::nvml::{Library, LibrarySearch, WatchConfig, Watcher};
-use gpu_sim::{Node, NodeSpec};
+use gpu_sim::Node;
 
 /// Both sides in turn, so that what else the machine does meets both.
 const TURNS: usize = 15;
@@ -28,13 +28,7 @@ const IDLE: Duration = Duration::from_secs(30);
 
 fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let node = Node::create(&NodeSpec::new("h100"), folder.path().join("node"))?;
-    for gpu in 0..node.gpus().len() {
-        node.set_mig_mode(gpu, true)?;
-        for _ in 0..7 {
-            node.create_mig(gpu, "1g.10gb", None)?;
-        }
-    }
+    let node = divided(&folder.path().join("node"), &SEVENTHS)?;
     let native = compile(folder.path(), "inventory", &["-std=gnu11", "-O2"], &[])?;
     let trace = folder.path().join("calls");
     let traced = traced(folder.path(), &node, &trace)?;

@@ -11,28 +11,22 @@
 use std::{
     env, fs,
     io::{self, PipeReader, PipeWriter, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use gpu_sim::{Node, NodeSpec};
+use gpu_benches::{divided, program};
+use gpu_sim::Node;
 
-const GPUS: usize = 8;
 const PROFILES: [&str; 4] = ["3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"];
 const RUNS: usize = 21;
 
 fn main() {
-    let own = env::var_os("GPU_FEATURE_DISCOVERY").map_or_else(beside, PathBuf::from);
+    let own = program("GPU_FEATURE_DISCOVERY", "gpu-feature-discovery");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let node = Node::create(&NodeSpec::new("h100").gpus(GPUS), folder.path().join("node")).expect("a node");
-    for gpu in 0..GPUS {
-        node.set_mig_mode(gpu, true).expect("MIG can be enabled");
-        for profile in PROFILES {
-            node.create_mig(gpu, profile, None).expect("it fits");
-        }
-    }
+    let node = divided(&folder.path().join("node"), &PROFILES).expect("a divided node");
     let one_shot = [
         "--oneshot",
         "--use-node-feature-api=false",
@@ -122,10 +116,4 @@ fn waits_to_print(child: &Child) -> bool {
         let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
         call.starts_with("1 0x1 ")
     })
-}
-
-/// `target/release/gpu-feature-discovery`, as this is `target/release/deps/labels_one_shot-…`.
-fn beside() -> PathBuf {
-    let own = env::current_exe().expect("the path of this bench");
-    own.ancestors().nth(2).unwrap_or(&own).join("gpu-feature-discovery")
 }

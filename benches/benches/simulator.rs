@@ -17,8 +17,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use gpu_benches::compile;
-use gpu_sim::{Node, NodeSpec};
+use gpu_benches::{SEVENTHS, compile, divided};
 use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t, nvmlMemory_t};
 
 const TIME: Duration = Duration::from_secs(2);
@@ -33,13 +32,7 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let node = Node::create(&NodeSpec::new("h100"), folder.path().join("node"))?;
-    for gpu in 0..node.gpus().len() {
-        node.set_mig_mode(gpu, true)?;
-        for _ in 0..7 {
-            node.create_mig(gpu, "1g.10gb", None)?;
-        }
-    }
+    let node = divided(&folder.path().join("node"), &SEVENTHS)?;
     let library = node.library();
     let null = compile(folder.path(), "null", &["-shared", "-fPIC", "-O2"], &[])?;
     let (one, nothing) = (calls_per_second(&library)?, calls_per_second(&null)?);
