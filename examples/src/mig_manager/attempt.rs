@@ -13,7 +13,6 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use gpu_core::{
     GpuUuid, Inventory, Usage,
-    nvml::Library,
     ownership::{Owner, OwnerFile},
 };
 use gpu_sharing::mig::{
@@ -31,10 +30,7 @@ use super::{
     services::{self, Host},
     users::{Users, identity, waits},
 };
-use crate::{
-    hardware::Hardware,
-    mig_apply::{self, Before, Extent, Node, Report},
-};
+use crate::mig_apply::{self, Before, Extent, Node, Report};
 
 /// How often an eviction that was not allowed is asked for again.
 const EVICT_AGAIN: Duration = Duration::from_secs(2);
@@ -56,8 +52,8 @@ pub(super) enum End {
 pub(super) struct Attempt<'a> {
     pub(super) manager: &'a MigManager,
     pub(super) cluster: &'a Cluster,
-    /// Kept for the next attempt.
-    pub(super) library: &'a mut Option<Arc<Library>>,
+    /// Kept for the next attempt; `None` while a change goes on that was given up.
+    pub(super) gpus: &'a mut Option<Node>,
     pub(super) value: &'a str,
     /// Whether GPUs are being changed: then nobody may end the process lightly.
     pub(super) changing: Arc<AtomicBool>,
@@ -202,21 +198,24 @@ impl Attempt<'_> {
             .unwrap_or_else(|| self.manager.node_name.clone())
     }
 
+    /// The GPUs, and who uses them.
     async fn read(&mut self) -> anyhow::Result<(Inventory, Usage)> {
-        let (library, hardware) = (self.library.clone(), self.manager.hardware());
+        let gpus = self.gpus.take();
+        let mut gpus = gpus.unwrap_or_else(|| Node::new(self.manager.hardware()));
         let read = blocking(move || {
-            let library = match library {
-                Some(library) => library,
-                None => Arc::new(Library::open(&hardware.library_search())?),
-            };
-            let node = node(&library, &hardware);
-            let read = (node.inventory()?, node.usage()?);
-            Ok((library, read))
+            let read = gpus.inventory().and_then(|inventory| Ok((inventory, gpus.usage()?)));
+            // The driver may be another one when it is looked at next.
+            if read
+                .as_ref()
+                .map_or(true, |(inventory, _)| !inventory.problems.is_empty())
+            {
+                gpus.close();
+            }
+            Ok((gpus, read))
         });
-        let read = read.await;
-        // The driver may be another one when it is looked at next.
-        *self.library = read.as_ref().ok().map(|(library, _)| Arc::clone(library));
-        Ok(read?.1)
+        let (gpus, read) = read.await?;
+        *self.gpus = Some(gpus);
+        read
     }
 
     /// The file of configurations, kept where people look for it if it was made here.
@@ -350,9 +349,9 @@ impl Attempt<'_> {
         }
     }
 
-    async fn change(&self, source: Source, disturbs: bool) -> anyhow::Result<Report> {
-        let library = self.library.clone().context("the driver library is not loaded")?;
-        let (hardware, value, reboots) = (self.manager.hardware(), self.value.to_owned(), self.manager.with_reboot);
+    async fn change(&mut self, source: Source, disturbs: bool) -> anyhow::Result<Report> {
+        let mut gpus = self.gpus.take().context("the GPUs were not read")?;
+        let (value, reboots) = (self.value.to_owned(), self.manager.with_reboot);
         tracing::info!(
             "step apply: `{value}`{}",
             if disturbs { "" } else { ", which only adds instances" }
@@ -362,34 +361,19 @@ impl Attempt<'_> {
         let changed = blocking(move || {
             // Cleared by this thread, which goes on where the attempt is given up.
             let _changing = Clear(changing);
-            let node = node(&library, &hardware);
             let select = |inventory: &Inventory| select(&source, &value, inventory);
-            let modes = reboots && !select(&node.inventory()?)?.mode_differs(&node.inventory()?).is_empty();
-            let mut steps = Vec::new();
-            if modes {
-                let extent = Extent {
-                    mode_only: true,
-                    skip_reset: true,
-                };
-                let report = node.change(&select, extent, &mut Gone)?;
-                if !report.pending.is_empty() {
-                    return Ok(report);
-                }
-                steps = report.steps;
-            }
-            let mut report = node.change(&select, Extent::default(), &mut Gone)?;
-            report.steps.splice(0..0, steps);
-            Ok(report)
+            let changed = change(&mut gpus, &select, reboots);
+            Ok((gpus, changed))
         });
         let limit = self.manager.change_limit();
         let changed = timeout(limit, changed).await;
         tracing::info!("step resume: who waited goes on");
-        changed.unwrap_or_else(|_| {
-            Err(anyhow!(
-                "the driver has not made the change within {} s",
-                limit.as_secs()
-            ))
-        })
+        let Ok(changed) = changed else {
+            bail!("the driver has not made the change within {} s", limit.as_secs());
+        };
+        let (gpus, changed) = changed?;
+        *self.gpus = Some(gpus);
+        changed
     }
 
     async fn reboot(&self, node: &NodeMeta) -> anyhow::Result<Applied> {
@@ -448,8 +432,28 @@ fn disturbs(plan: &NodePlan) -> bool {
     })
 }
 
-fn node<'a>(library: &'a Library, hardware: &'a Hardware) -> Node<'a> {
-    Node { library, hardware }
+/// Modes first where they may take a reboot, then the rest.
+fn change(
+    gpus: &mut Node,
+    select: &dyn Fn(&Inventory) -> anyhow::Result<Selection>,
+    reboots: bool,
+) -> anyhow::Result<Report> {
+    let mut steps = Vec::new();
+    let inventory = gpus.inventory()?;
+    if reboots && !select(&inventory)?.mode_differs(&inventory).is_empty() {
+        let extent = Extent {
+            mode_only: true,
+            skip_reset: true,
+        };
+        let report = gpus.change(select, extent, &mut Gone)?;
+        if !report.pending.is_empty() {
+            return Ok(report);
+        }
+        steps = report.steps;
+    }
+    let mut report = gpus.change(select, Extent::default(), &mut Gone)?;
+    report.steps.splice(0..0, steps);
+    Ok(report)
 }
 
 pub(super) fn now() -> u64 {

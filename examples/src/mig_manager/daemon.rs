@@ -10,7 +10,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use gpu_core::nvml::Library;
 use gpu_sharing::mig::manager::{BackOff, NodeMeta};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -24,6 +23,7 @@ use super::{
     cluster::Cluster,
     config,
 };
+use crate::mig_apply::Node;
 
 /// How often a file of configurations that is given is looked at: a mounted `ConfigMap` changes behind one's back.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(super) async fn run(manager: MigManager) -> anyhow::Result<()> {
         node: cluster.follow(first),
         manager,
         cluster,
-        library: None,
+        gpus: None,
         changing: Arc::default(),
         tried: None,
         back_off: BackOff::new(),
@@ -113,7 +113,7 @@ struct Daemon {
     manager: MigManager,
     cluster: Cluster,
     node: watch::Receiver<NodeMeta>,
-    library: Option<Arc<Library>>,
+    gpus: Option<Node>,
     changing: Arc<AtomicBool>,
     /// The value and the file that the last attempt was for.
     tried: Option<(String, Option<String>)>,
@@ -148,7 +148,7 @@ impl Daemon {
         let attempt = Attempt {
             manager: &self.manager,
             cluster: &self.cluster,
-            library: &mut self.library,
+            gpus: &mut self.gpus,
             value,
             changing: Arc::clone(&self.changing),
         };
