@@ -4,7 +4,7 @@
 //! not too many", the loss is counted by trying all sets of runs, GPU instances are divided in every way there is, and the
 //! fleet is searched GPU by GPU with every reachable remainder of the demand.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gpu_sharing::mig::{Placement, Profile};
 
@@ -119,6 +119,22 @@ pub(crate) fn exactly(gpu: &Gpu, declared: &BTreeMap<Profile, u32>) -> Option<Co
         }
     });
     least
+}
+
+/// How many instances of each profile an empty GPU can have at once, all ways there are.
+pub(crate) fn counts(table: &Table) -> HashSet<Vec<i64>> {
+    let gpu = Gpu {
+        table: table.clone(),
+        enabled: true,
+        instances: Vec::new(),
+    };
+    let mut found = HashSet::new();
+    pick(&places(&gpu), &mut Vec::new(), &mut |chosen| {
+        let of = |profile: &Profile| chosen.iter().filter(|(other, _)| *other == profile).count();
+        let counts = table.iter().map(|row| i64::try_from(of(&row.0)).expect("few"));
+        found.insert(counts.collect());
+    });
+    found
 }
 
 /// The most instances of one profile that fit beside all of the others asked for.
