@@ -63,6 +63,8 @@ pub mod gpuctl;
 mod hardware;
 #[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod health;
+#[cfg(any(feature = "gpuctl", feature = "toolkit"))]
+mod host_root;
 #[cfg(any(
     feature = "config-manager",
     feature = "device-plugin",
@@ -88,7 +90,12 @@ pub mod quickstart;
 mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "mps-daemon",
+    feature = "toolkit"
+))]
 mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;

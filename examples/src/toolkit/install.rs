@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use gpu_cdi::Cache;
 use gpu_runtime_config::toolkit::{self, Assignment};
 
 use super::arguments::Arguments;
@@ -33,8 +34,8 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     programs.chain([config.to_string_lossy().into_owned()])
 }
 
-/// Installs the programs and writes their configuration. What is as it should be is not touched: containers run by it.
-pub(super) fn install(arguments: &Arguments, target: &Target) -> anyhow::Result<()> {
+/// Installs the programs. What is as it should be is not touched: containers run by it.
+pub(super) fn programs(arguments: &Arguments) -> anyhow::Result<()> {
     let folder = arguments.folder();
     let source = match &arguments.toolkit_source_root {
         Some(folder) if !folder.as_os_str().is_empty() => folder.clone(),
@@ -49,8 +50,14 @@ pub(super) fn install(arguments: &Arguments, target: &Target) -> anyhow::Result<
     for (name, program) in PROGRAMS {
         put(&folder.join(name), Content::OfFile(&from(program)), 0o755)?;
     }
+    Ok(())
+}
+
+/// Writes the programs' configuration.
+pub(super) fn configuration(arguments: &Arguments, target: &Target) -> anyhow::Result<()> {
+    let folder = arguments.folder();
     let path = folder.join(toolkit_config::BESIDE).join(toolkit_config::PATH);
-    let text = configuration(arguments, target, &folder)?;
+    let text = configuration_text(arguments, target, &folder)?;
     put(&path, Content::Text(&text), 0o644)
 }
 
@@ -60,7 +67,7 @@ fn beside() -> anyhow::Result<PathBuf> {
 }
 
 /// The toolkit's configuration: the vendor's defaults with what was asked for.
-fn configuration(arguments: &Arguments, target: &Target, folder: &Path) -> anyhow::Result<String> {
+fn configuration_text(arguments: &Arguments, target: &Target, folder: &Path) -> anyhow::Result<String> {
     let runtimes = match arguments.nvidia_container_runtime_runtimes.as_slice() {
         [] => target.low_level_runtimes(&arguments.settings())?,
         given => given.to_vec(),
@@ -96,6 +103,12 @@ fn configuration(arguments: &Arguments, target: &Target, folder: &Path) -> anyho
     for (key, value) in optional {
         let value = value.as_ref().filter(|value| !value.is_empty());
         settings.extend(value.map(|value| format!("{key}={value}")));
+    }
+    let specs = arguments.specs();
+    if !Cache::DIRS.iter().any(|folder| Path::new(folder) == specs) {
+        // The last one counts most: these specs are those that are kept up to date.
+        let folders = format!("{},{}", Cache::DIRS.join(","), specs.display());
+        settings.push(format!("nvidia-container-runtime.modes.cdi.spec-dirs={folders}"));
     }
     if !arguments.annotation_prefixes.is_empty() {
         let prefixes = arguments.annotation_prefixes.join(",");

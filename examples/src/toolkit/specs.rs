@@ -69,9 +69,6 @@ impl<'a> Specs<'a> {
     /// # Errors
     /// If a file cannot be written.
     pub(super) async fn update(&mut self) -> anyhow::Result<()> {
-        if !self.arguments.cdi_enabled {
-            return Ok(());
-        }
         let now = Fingerprint::of(self.arguments);
         if let Some(last) = &self.last
             && last.node == now
@@ -116,7 +113,7 @@ pub(super) fn describe(arguments: &Arguments) -> anyhow::Result<()> {
         // The driver's own programs make these when they are run, and a container without them sees no MIG device.
         super::create_nodes(arguments, &device_nodes::mig(&arguments.host_root));
     }
-    let folder = &arguments.cdi_output_dir;
+    let folder = &arguments.specs();
     let files = [
         (arguments.cdi_kind.file_stem() + ".yaml", node.management()),
         (GPUS.to_owned(), node.gpus()),
