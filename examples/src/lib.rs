@@ -112,3 +112,5 @@ mod toolkit_config;
     feature = "toolkit"
 ))]
 mod vendor;
+#[cfg(any(feature = "container-runtime", feature = "toolkit"))]
+mod whole_file;

@@ -20,7 +20,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{CommandFactory, Parser};
 use gpu_runtime_config::{
     Plan, Preset,
-    apply::{Lock, Outcome, Stop},
+    apply::{Error, Lock, Outcome, Stop},
 };
 
 use crate::{
@@ -193,6 +193,10 @@ fn carry_out(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, l
                 tracing::info!("{verb} `{}`", change.path.display());
             }
         }
+        Outcome::RolledBack {
+            cause: Error::Stopped,
+            still: None,
+        } => bail!("{engine} has its old files back: the program was told to end"),
         Outcome::RolledBack { cause, still: None } => {
             return Err(anyhow!(cause).context(format!(
                 "{engine} has its old files back and runs, because of the new ones"

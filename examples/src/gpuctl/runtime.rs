@@ -123,11 +123,12 @@ impl Runtime {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Configure(command) => {
-                let target = command.target()?;
+                let mut target = command.node.target()?;
                 let lock = command.node.lock(&target)?;
-                finish(&target, &command.plan(&target)?, lock.as_ref())
+                let plan = command.plan(&mut target)?;
+                finish(&target, &plan, lock.as_ref())
             }
-            Self::Diff(command) => print(command.plan(&command.target()?)?.diff()),
+            Self::Diff(command) => print(command.plan(&mut command.node.target()?)?.diff()),
             Self::Revert(command) => {
                 let target = command.node.target()?;
                 let lock = command.node.lock(&target)?;
@@ -146,17 +147,12 @@ impl Runtime {
 }
 
 impl Configure {
-    fn target(&self) -> anyhow::Result<Target> {
+    fn plan(&self, target: &mut Target) -> anyhow::Result<Plan> {
         let (ConfigMode::Config, ConfigSource::File) = (self.config_mode, self.config_source);
-        let mut target = self.node.target()?;
         let socket = self.node.preset.map_or(target.engine.socket(), Preset::socket);
         let socket = self.socket.clone().unwrap_or_else(|| socket.into());
         let executable = self.executable_path.as_deref();
         target.settle(self.containerd_version, &socket, executable, &Stop::default())?;
-        Ok(target)
-    }
-
-    fn plan(&self, target: &Target) -> anyhow::Result<Plan> {
         let plan = target.plan(&self.settings())?;
         notices(&plan);
         Ok(plan)

@@ -4,7 +4,7 @@ use std::{
     env, fs,
     fs::File,
     io::{self, BufRead as _, BufReader, Read},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -13,7 +13,7 @@ use gpu_cdi::Cache;
 use gpu_runtime_config::toolkit::{self, Assignment};
 
 use super::arguments::Arguments;
-use crate::{engine::Target, toolkit_config};
+use crate::{engine::Target, toolkit_config, whole_file::New};
 
 /// What is installed under which name, the vendor's and our own.
 const PROGRAMS: [(&str, &str); 6] = [
@@ -167,34 +167,16 @@ fn put(path: &Path, content: Content<'_>, mode: u32) -> anyhow::Result<()> {
     };
     let write = || -> io::Result<()> {
         fs::create_dir_all(folder)?;
-        let temporary = path.with_extension("gpu-toolkit.tmp");
-        let result = fill(&temporary, content, mode).and_then(|()| fs::rename(&temporary, path));
-        if result.is_err() {
-            // Best effort: the first error is the one to report.
-            let _ = fs::remove_file(&temporary);
-        }
-        result?;
-        File::open(folder)?.sync_all()
+        let new = New {
+            mode,
+            owner: None,
+            lasting: true,
+        };
+        new.put(path, &mut *content.open()?)
     };
     write().with_context(|| format!("cannot install `{}`", path.display()))?;
     tracing::info!("installed `{}`", path.display());
     Ok(())
-}
-
-fn fill(temporary: &Path, content: Content<'_>, mode: u32) -> io::Result<()> {
-    // What an earlier one left when it was killed.
-    match fs::remove_file(temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = File::options()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(temporary)?;
-    file.set_permissions(fs::Permissions::from_mode(mode))?;
-    io::copy(&mut content.open()?, &mut file)?;
-    file.sync_all()
 }
 
 #[cfg(test)]
@@ -225,20 +207,5 @@ mod tests {
             );
         }
         assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn every_name_has_a_temporary_name_of_its_own() {
-        let mut names: Vec<_> = PROGRAMS
-            .iter()
-            .map(|(name, _)| Path::new(name).with_extension("gpu-toolkit.tmp"))
-            .collect();
-        names.dedup();
-        // The three runtimes are written one after the other, so that they may share one.
-        assert!(
-            names
-                .iter()
-                .all(|name| !PROGRAMS.iter().any(|(other, _)| Path::new(other) == name))
-        );
     }
 }
