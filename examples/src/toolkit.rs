@@ -26,7 +26,7 @@ use gpu_runtime_config::{
 use crate::{
     device_nodes,
     engine::{Engine, Target},
-    host_root,
+    executor, host_root,
     logging::Logging,
     program::{self, print},
     stop::StopSignals,
@@ -80,8 +80,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return dry_run(&arguments);
         }
         let _lock = lock(&arguments.pid_file)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(run(Arc::clone(&arguments)))
+        executor::run(run(Arc::clone(&arguments)))
     })
 }
 
