@@ -66,16 +66,14 @@ impl Distribution {
             main.parent().and_then(Path::to_str).is_some_and(exists)
         };
         let mut with_folder = candidates.iter().copied().filter(has_folder);
-        match (with_folder.next(), with_folder.next()) {
-            (Some(preset), None) => Ok(Some(preset)),
-            _ => {
-                let names: Vec<_> = candidates.iter().map(ToString::to_string).collect();
-                let names = names.join(", ");
-                Err(anyhow!(
-                    "cannot tell whose containerd this host runs, of {names}: say it by `--preset`, or its file by `--config`"
-                ))
-            }
+        if let (Some(preset), None) = (with_folder.next(), with_folder.next()) {
+            return Ok(Some(preset));
         }
+        let names: Vec<_> = candidates.iter().map(ToString::to_string).collect();
+        Err(anyhow!(
+            "cannot tell whose containerd this host runs, of {}: say it by `--preset`, or its file by `--config`",
+            names.join(", ")
+        ))
     }
 }
 

@@ -157,7 +157,7 @@ pub(super) fn describe(arguments: &Arguments) -> anyhow::Result<()> {
 /// The names of the files that a description may write.
 fn names(arguments: &Arguments) -> impl Iterator<Item = String> {
     let vendor = GenerateOptions::default().kind;
-    let companions = Companion::ALL.map(|companion| companion.as_str());
+    let companions = Companion::ALL.map(Companion::as_str);
     let kinds = companions
         .into_iter()
         .chain([IMEX_CHANNEL])
