@@ -9,10 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use gpu_plugin::{
-    Ailment, NodeConfig, ResourceStatus, Status,
-    gpu_core::{self, nvml::Library, ownership::Owner},
-};
+use gpu_plugin::{Ailment, NodeConfig, ResourceStatus, Status, gpu_core::ownership::Owner};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
@@ -29,7 +26,6 @@ use crate::{
 };
 
 mod arguments;
-mod platform;
 
 /// The vendor's plugin takes it for "never register".
 const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE, env::POD_RESOURCES_SOCKET];
@@ -86,13 +82,6 @@ async fn serve(plugin: DevicePlugin) -> anyhow::Result<()> {
     };
     let settings = plugin.settings()?;
     let config = plugin.node_config(&settings.config)?;
-    let has_nvml = || {
-        !matches!(
-            Library::open(&config.library),
-            Err(gpu_core::Error::LibraryNotFound { .. })
-        )
-    };
-    platform::check(settings.config.device_discovery_strategy, &config.host_root, has_nvml)?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let owners = config.owners.clone();
     let (configs, reload) = (watch::Sender::new(config), Notify::new());

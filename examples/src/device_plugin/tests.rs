@@ -34,7 +34,7 @@ fn what_is_not_supported_is_refused_by_name() {
         let error = program::chain(&config(arguments).unwrap_err());
         assert!(error.contains(says), "{error}");
     }
-    check(&["--device-discovery-strategy=tegra"], "tegra");
+    check(&["--device-discovery-strategy=vfio"], "expected auto, nvml, tegra");
     check(
         &["--device-list-strategy=best"],
         "invalid --device-list-strategy option",

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::{LONG, Running, program, run, stderr, stdout};
 
+mod platform;
+
 const GPU: &str = "nvidia.com/gpu";
 
 /// What an end after a signal may take; promised to whoever deploys it.
@@ -251,8 +253,8 @@ fn what_is_not_supported_is_refused_whether_flag_or_variable() {
     for (variable, value, flag) in [
         (
             "DEVICE_DISCOVERY_STRATEGY",
-            "tegra",
-            "--device-discovery-strategy=tegra",
+            "vfio",
+            "--device-discovery-strategy=vfio",
         ),
         ("CONFIG_FILE", "/nonexistent", "--config-file=/nonexistent"),
         ("KUBELET_SOCKET", "", "--kubelet-socket="),
