@@ -47,6 +47,14 @@ fn what_is_not_supported_is_refused_by_name() {
     check(&["--cdi-feature-flags=enable-coherent-annotations"], "not supported");
     check(&["--cdi-disable-hooks=unheard-of"], "unheard-of");
     check(&["--kubelet-socket="], "never registers");
+    check(
+        &["--nvidia-cdi-hook-path=hook"],
+        "the hook program `hook` is not an absolute path",
+    );
+    check(
+        &["--cdi-annotation-prefix="],
+        "the prefix `` of CDI annotations is empty",
+    );
     check(&["--xid-classes=94"], "94");
     check(&["--include-gpus=first"], "`first` is neither");
     for harmless in [

@@ -257,6 +257,7 @@ fn what_is_not_supported_is_refused_whether_flag_or_variable() {
             "--device-discovery-strategy=vfio",
         ),
         ("CONFIG_FILE", "/nonexistent", "--config-file=/nonexistent"),
+        ("NVIDIA_CTK_PATH", "nvidia-ctk", "--nvidia-cdi-hook-path=nvidia-ctk"),
         ("KUBELET_SOCKET", "", "--kubelet-socket="),
     ] {
         let by_variable = run(place.plugin().env(variable, value));
