@@ -63,6 +63,8 @@ pub mod gpuctl;
 mod hardware;
 #[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod health;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+mod last_read;
 #[cfg(any(
     feature = "config-manager",
     feature = "device-plugin",
