@@ -21,7 +21,7 @@ use self::{
     link::Files,
     process::Receiver,
 };
-use crate::{cluster, logging::Logging, program, vendor};
+use crate::{cluster, executor, logging::Logging, program, vendor};
 
 mod choice;
 #[cfg(all(feature = "device-plugin", feature = "node-events"))]
@@ -130,10 +130,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let manager: ConfigManager = program::parse(arguments);
     program::run(|| {
         manager.logging.start()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = runtime.block_on(manager.run());
-        runtime.shutdown_timeout(Duration::from_millis(100));
-        result
+        executor::run(manager.run())
     })
 }
 

@@ -17,7 +17,7 @@ use tokio::{
 
 use self::arguments::DevicePlugin;
 use crate::{
-    health,
+    executor, health,
     last_read::LastRead,
     metrics::{self, Kind, Metric},
     names::{self, device_plugin as env},
@@ -47,11 +47,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     program::run(|| {
         plugin.logging.start()?;
         stop::end_in_time()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = runtime.block_on(serve(plugin));
-        // A driver call that hangs must not keep the process from ending.
-        runtime.shutdown_timeout(Duration::from_millis(100));
-        match result {
+        match executor::run(serve(plugin)) {
             Err(error) if is_replaced(&error) => Err(start_anew(&error)),
             result => result,
         }

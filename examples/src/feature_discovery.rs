@@ -1,9 +1,9 @@
 //! `gpu-feature-discovery`: labels this node with its GPUs, in the place of the vendor's program of that name.
 
-use std::{ffi::OsString, process::ExitCode, time::Duration};
+use std::{ffi::OsString, process::ExitCode};
 
 use self::arguments::FeatureDiscovery;
-use crate::program;
+use crate::{executor, program};
 
 mod arguments;
 mod daemon;
@@ -18,15 +18,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     program::run(|| {
         arguments.logging.start()?;
         let settings = arguments.settings()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = if settings.config.gfd.oneshot {
-            runtime.block_on(daemon::run_once(&arguments, settings))
+        if settings.config.gfd.oneshot {
+            executor::run(daemon::run_once(&arguments, settings))
         } else {
-            runtime.block_on(daemon::run(&arguments, settings))
-        };
-        // A driver call that hangs must not keep the process from ending.
-        runtime.shutdown_timeout(Duration::from_millis(100));
-        result
+            executor::run(daemon::run(&arguments, settings))
+        }
     })
 }
 

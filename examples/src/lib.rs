@@ -55,6 +55,16 @@ mod driver_files;
 mod engine;
 #[cfg(feature = "node-events")]
 mod events;
+#[cfg(any(
+    feature = "config-manager",
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "mig-manager",
+    feature = "mps-daemon",
+    feature = "quickstart",
+    feature = "toolkit"
+))]
+mod executor;
 #[cfg(feature = "feature-discovery")]
 pub mod feature_discovery;
 #[cfg(feature = "gpuctl")]

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser};
 
-use crate::{hardware::Hardware, logging::Logging, program, vendor};
+use crate::{executor, hardware::Hardware, logging::Logging, program, vendor};
 
 mod attempt;
 mod cdi;
@@ -219,11 +219,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let manager: MigManager = program::parse(arguments);
     program::run(|| {
         manager.logging.start()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = runtime.block_on(daemon::run(manager));
-        // A driver call that hangs must not keep the process from ending.
-        runtime.shutdown_timeout(Duration::from_millis(100));
-        result
+        executor::run(daemon::run(manager))
     })
 }
 

@@ -6,7 +6,6 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
 use anyhow::bail;
@@ -18,6 +17,7 @@ use gpu_sharing::{
 };
 
 use crate::{
+    executor,
     logging::Logging,
     names, program,
     settings::{ConfigArguments, Settings},
@@ -111,11 +111,7 @@ impl MpsDaemon {
         let settings = self.settings()?;
         let control = self.control()?;
         stop::end_in_time()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = runtime.block_on(run::run(self, settings, control));
-        // A driver call that hangs must not keep the process from ending.
-        runtime.shutdown_timeout(Duration::from_millis(50));
-        result
+        executor::run(run::run(self, settings, control))
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {

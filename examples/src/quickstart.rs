@@ -28,6 +28,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{
     driver_files::driver_files,
+    executor,
     gpuctl::inventory_table,
     hardware::Hardware,
     logging::Logging,
@@ -64,10 +65,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let quickstart: Quickstart = program::parse(arguments);
     program::run(|| {
         quickstart.logging.start_at(tracing::Level::WARN)?; // the story itself tells what goes well
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let result = runtime.block_on(story(&quickstart));
-        runtime.shutdown_timeout(Duration::from_millis(100));
-        result
+        executor::run(story(&quickstart))
     })
 }
 

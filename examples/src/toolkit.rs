@@ -26,6 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     device_nodes,
     engine::{Engine, Target},
+    executor,
     logging::Logging,
     program::{self, print},
     vendor,
@@ -76,8 +77,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return dry_run(arguments);
         }
         let _lock = lock(&arguments.pid_file)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(run(arguments))
+        executor::run(run(arguments))
     })
 }
 

@@ -208,9 +208,7 @@ impl Supervisor {
                 }
                 () = reload.notified() => {
                     tracing::info!("reading the node again");
-                    self.health.forget();
-                    self.complaint = None;
-                    if let Err(replaced) = self.discover().await {
+                    if let Err(replaced) = self.reload().await {
                         return replaced;
                     }
                 }
@@ -359,6 +357,30 @@ impl Supervisor {
             changes.extend(self.health.looked(now, &gpu, &finding));
         }
         self.health_changed(changes);
+    }
+
+    /// Reads the node anew and forgets what happened to its GPUs. The driver stays open and the watch goes on where nothing is
+    /// amiss; else both begin anew. An error where that takes another process.
+    async fn reload(&mut self) -> Result<()> {
+        let sound = self.complaint.take().is_none() && self.health.patients().is_empty();
+        self.health.forget();
+        let (machine, config) = (self.node.machine().clone(), self.config.clone());
+        let Some(library) = machine.library.clone().filter(|_| sound) else {
+            return self.discover().await;
+        };
+        let read = off_the_runtime(move || {
+            let inventory = library.inventory(&config.host_root)?;
+            Node::of(machine.with(inventory), &config)
+        });
+        match read.await {
+            Ok(node) => {
+                self.retry = None;
+                self.node = node;
+                self.offer();
+                Ok(())
+            }
+            Err(_) => self.discover().await,
+        }
     }
 
     /// Opens the driver and reads the node anew. An error where that takes another process.

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::mig::{Held, Profile};
@@ -130,14 +132,10 @@ pub(crate) fn divide(whole: u32, instances: &[Vec<Part>], wanted: &[(u32, u32)])
     }
     let (sizes, open): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
     let choices: Vec<_> = instances.iter().map(|parts| exact(whole, parts, &sizes)).collect();
-    let mut best = None;
-    share(&choices, &open, &mut Vec::new(), 0, &mut best);
-    best.map(|(destroyed, picked)| Division {
-        changes: picked
-            .iter()
-            .zip(&choices)
-            .map(|(&at, choices)| (choices[at].destroyed.clone(), choices[at].created.clone()))
-            .collect(),
+    let (destroyed, picked) = share(whole, &choices, &sizes, open)?;
+    let change = |choice: &Choice| (choice.destroyed.clone(), choice.created.clone());
+    Some(Division {
+        changes: picked.into_iter().map(change).collect(),
         destroyed,
     })
 }
@@ -159,7 +157,8 @@ pub(crate) fn packed(whole: u32, parts: &[Part]) -> Option<Vec<Part>> {
     Some(packed)
 }
 
-/// The fewest GPU instances of `whole` slices that hold the wanted compute instances; `None` for sizes that do not exist.
+/// The fewest GPU instances of `whole` slices that hold the wanted compute instances, or, where those are more than any GPU has, a
+/// number that is too; `None` for sizes that do not exist.
 pub(crate) fn fewest(whole: u32, wanted: &[(u32, u32)]) -> Option<u32> {
     if wanted
         .iter()
@@ -170,38 +169,54 @@ pub(crate) fn fewest(whole: u32, wanted: &[(u32, u32)]) -> Option<u32> {
     let parts: u32 = wanted.iter().map(|&(_, n)| n).fold(0, u32::saturating_add);
     let slices: u64 = wanted.iter().map(|&(size, n)| u64::from(size) * u64::from(n)).sum();
     let least = u32::try_from(slices.div_ceil(u64::from(whole.max(1)))).unwrap_or(u32::MAX);
-    // Far more than any GPU has is refused anyway, whatever the packing.
-    (least..=parts.min(least.saturating_add(8)))
-        .find(|&n| n > 32 || divide(whole, &vec![Vec::new(); n as usize], wanted).is_some())
+    (least..=parts)
+        .find(|&n| n > MOST || divide(whole, &vec![Vec::new(); n as usize], wanted).is_some())
         .or(Some(parts))
 }
 
-fn share(
-    choices: &[Vec<Choice>],
-    open: &[u32],
-    picked: &mut Vec<usize>,
-    destroyed: u32,
-    best: &mut Option<(u32, Vec<usize>)>,
-) {
-    if best.as_ref().is_some_and(|(least, _)| destroyed >= *least) {
-        return;
-    }
-    let Some(own) = choices.get(picked.len()) else {
-        if open.iter().all(|&n| n == 0) {
-            *best = Some((destroyed, picked.clone()));
-        }
-        return;
+/// More GPU instances than any GPU has: refused anyway, so that nobody needs to know whether these are enough.
+const MOST: u32 = 8;
+
+/// A choice for each GPU instance, so that together they have exactly what is `open` of each size and the fewest are destroyed.
+///
+/// The instances are taken one after the other, and of the ways to the same rest only the best is followed.
+fn share<'a>(whole: u32, choices: &'a [Vec<Choice>], sizes: &[u32], open: Vec<u32>) -> Option<(u32, Vec<&'a Choice>)> {
+    let slices = |open: &[u32]| -> u64 {
+        let each = open.iter().zip(sizes);
+        each.map(|(&n, &size)| u64::from(n) * u64::from(size)).sum()
     };
-    for (at, choice) in own.iter().enumerate() {
-        let left = open.iter().zip(&choice.counts).map(|(open, n)| open.checked_sub(*n));
-        let Some(left) = left.collect::<Option<Vec<_>>>() else {
-            continue;
-        };
-        picked.push(at);
-        let gone = u32::try_from(choice.destroyed.len()).unwrap_or(u32::MAX);
-        share(choices, &left, picked, destroyed.saturating_add(gone), best);
-        picked.pop();
+    // For each instance: the rests after it, with the fewest destroyed and the choice that led there.
+    let mut layers: Vec<BTreeMap<Vec<u32>, (u32, &Choice)>> = Vec::new();
+    let mut rests = BTreeMap::from([(open, 0_u32)]);
+    for (at, own) in choices.iter().enumerate() {
+        let room = u64::from(whole) * (choices.len() - at - 1) as u64;
+        let mut layer: BTreeMap<Vec<u32>, (u32, &Choice)> = BTreeMap::new();
+        for (open, destroyed) in &rests {
+            for choice in own {
+                let left = open.iter().zip(&choice.counts).map(|(open, n)| open.checked_sub(*n));
+                let Some(left) = left.collect::<Option<Vec<_>>>().filter(|left| slices(left) <= room) else {
+                    continue;
+                };
+                let gone = destroyed.saturating_add(u32::try_from(choice.destroyed.len()).unwrap_or(u32::MAX));
+                let known = layer.entry(left).or_insert((gone, choice));
+                if gone < known.0 {
+                    *known = (gone, choice);
+                }
+            }
+        }
+        rests = layer.iter().map(|(open, &(gone, _))| (open.clone(), gone)).collect();
+        layers.push(layer);
     }
+    let mut open = vec![0; sizes.len()];
+    let destroyed = *rests.get(&open)?;
+    let mut picked = Vec::new();
+    for layer in layers.iter().rev() {
+        let (_, choice) = layer.get(&open)?;
+        open.iter_mut().zip(&choice.counts).for_each(|(open, n)| *open += n);
+        picked.push(*choice);
+    }
+    picked.reverse();
+    Some((destroyed, picked))
 }
 
 /// Every way to divide one GPU instance into the wanted sizes and no others, so that none stays empty.
@@ -353,6 +368,10 @@ mod tests {
         check(3, &[(3, 2)], Some(2));
         check(4, &[(3, 1)], None);
         check(1, &[(1, 1_000_000_000)], Some(1_000_000_000));
+        // Sizes that do not fill the instances of which there would be many.
+        check(3, &[(2, 20), (1, 30)], Some(24));
+        check(7, &[(3, 20), (2, 20)], Some(15));
+        check(7, &[(3, 8), (2, 5), (1, 5)], Some(6));
     }
 
     #[test]

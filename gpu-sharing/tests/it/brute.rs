@@ -4,7 +4,7 @@
 //! not too many", the loss is counted by trying all sets of runs, GPU instances are divided in every way there is, and the
 //! fleet is searched GPU by GPU with every reachable remainder of the demand.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gpu_sharing::mig::{Placement, Profile};
 
@@ -93,6 +93,50 @@ pub(crate) fn least(gpus: &[Gpu], demand: &BTreeMap<Profile, u32>) -> Option<Cos
     open.get(&vec![0; names.len()]).copied()
 }
 
+/// The least cost of giving one GPU exactly these compute instances in GPU instances of their profiles, and nothing else;
+/// `None` if that cannot be. Those that are pinned count and stay.
+pub(crate) fn exactly(gpu: &Gpu, declared: &BTreeMap<Profile, u32>) -> Option<Cost> {
+    let names: Vec<&Profile> = declared.keys().collect();
+    let wanted: Vec<u32> = declared.values().copied().collect();
+    let mut least: Option<Cost> = None;
+    let mut losses = HashMap::new();
+    pick(&places(gpu), &mut Vec::new(), &mut |chosen| {
+        let ends = reached(
+            gpu,
+            chosen,
+            &mut losses,
+            &|profile, held| full_divisions(profile, held, &names),
+            names.len(),
+        );
+        for (has, mut cost) in ends {
+            if has != wanted {
+                continue;
+            }
+            if !gpu.enabled {
+                (cost[1], cost[2]) = (1, 1); // also where nothing is declared
+            }
+            least = Some(least.map_or(cost, |known| known.min(cost)));
+        }
+    });
+    least
+}
+
+/// How many instances of each profile an empty GPU can have at once, all ways there are.
+pub(crate) fn counts(table: &Table) -> HashSet<Vec<i64>> {
+    let gpu = Gpu {
+        table: table.clone(),
+        enabled: true,
+        instances: Vec::new(),
+    };
+    let mut found = HashSet::new();
+    pick(&places(&gpu), &mut Vec::new(), &mut |chosen| {
+        let of = |profile: &Profile| chosen.iter().filter(|(other, _)| *other == profile).count();
+        let counts = table.iter().map(|row| i64::try_from(of(&row.0)).expect("few"));
+        found.insert(counts.collect());
+    });
+    found
+}
+
 /// The most instances of one profile that fit beside all of the others asked for.
 pub(crate) fn most_beside(gpus: &[Gpu], demand: &BTreeMap<Profile, u32>, profile: &Profile) -> Option<u32> {
     let fits = |n: &u32| {
@@ -105,21 +149,35 @@ pub(crate) fn most_beside(gpus: &[Gpu], demand: &BTreeMap<Profile, u32>, profile
 
 /// Every way a GPU can end: what it serves then, and the least cost of that.
 fn ends_of(gpu: &Gpu, names: &[&Profile]) -> HashMap<Vec<u32>, Cost> {
-    let places: Vec<(&Profile, Placement, usize)> = gpu
-        .table
+    let mut found = HashMap::new();
+    let mut losses = HashMap::new();
+    pick(&places(gpu), &mut Vec::new(), &mut |chosen| {
+        let ends = reached(
+            gpu,
+            chosen,
+            &mut losses,
+            &|profile, held| divisions(profile, held, names),
+            names.len(),
+        );
+        for (serves, cost) in ends {
+            found
+                .entry(serves)
+                .and_modify(|known: &mut Cost| *known = cost.min(*known))
+                .or_insert(cost);
+        }
+    });
+    found
+}
+
+fn places(gpu: &Gpu) -> Vec<(&Profile, Placement, usize)> {
+    gpu.table
         .iter()
         .flat_map(|(profile, starts, size, most)| {
             starts
                 .iter()
                 .map(move |&start| (profile, Placement { start, size: *size }, *most))
         })
-        .collect();
-    let mut found = HashMap::new();
-    let mut losses = HashMap::new();
-    pick(&places, &mut Vec::new(), &mut |chosen| {
-        finish(gpu, names, chosen, &mut losses, &mut found);
-    });
-    found
+        .collect()
 }
 
 fn pick<'a>(
@@ -142,16 +200,21 @@ fn pick<'a>(
     }
 }
 
-fn finish(
+/// The ways to divide a GPU instance: how many of each name, how many compute instances go, whether it changes.
+type Divisions = HashMap<Vec<u32>, (u32, bool)>;
+
+/// What a GPU with these instances can have or serve, as they are divided, and the least cost of that; nothing if one in use is
+/// not among them.
+fn reached(
     gpu: &Gpu,
-    names: &[&Profile],
     chosen: &[(&Profile, Placement)],
     losses: &mut HashMap<u32, u32>,
-    found: &mut HashMap<Vec<u32>, Cost>,
-) {
+    divisions: &dyn Fn(&Profile, Option<&Held>) -> Divisions,
+    names: usize,
+) -> HashMap<Vec<u32>, Cost> {
     let stays = |held: &Held| chosen.contains(&(&held.profile, held.at));
     if !gpu.instances.iter().filter(|held| held.is_pinned()).all(stays) {
-        return;
+        return HashMap::new();
     }
     let gone: Vec<_> = gpu.instances.iter().filter(|held| !stays(held)).collect();
     let kept = gpu.instances.len() - gone.len();
@@ -162,16 +225,13 @@ fn finish(
         .flat_map(|(_, at)| at.start..at.start + at.size)
         .fold(0, |mask, slot| mask | 1 << slot);
     let loss = *losses.entry(slots).or_insert_with(|| lost(&gpu.table, slots));
-    let mut open: HashMap<Vec<u32>, (u32, bool)> =
-        HashMap::from([(vec![0; names.len()], (u32::try_from(destroyed).expect("few"), moved))]);
+    let mut open: Divisions = HashMap::from([(vec![0; names], (u32::try_from(destroyed).expect("few"), moved))]);
     for (profile, at) in chosen {
-        let held = gpu
-            .instances
-            .iter()
-            .find(|held| held.profile == **profile && held.at == *at);
-        let mut next: HashMap<Vec<u32>, (u32, bool)> = HashMap::new();
+        let mut instances = gpu.instances.iter();
+        let held = instances.find(|held| held.profile == **profile && held.at == *at);
+        let mut next: Divisions = HashMap::new();
         for (before, (destroyed, changed)) in &open {
-            for (more, (gone, differs)) in &divisions(profile, held, names) {
+            for (more, (gone, differs)) in &divisions(profile, held) {
                 let serves = before.iter().zip(more).map(|(a, b)| a + b).collect();
                 let cost = (destroyed + gone, *changed || *differs);
                 next.entry(serves)
@@ -181,18 +241,15 @@ fn finish(
         }
         open = next;
     }
-    for (serves, (destroyed, changed)) in open {
+    let cost = |(destroyed, changed): (u32, bool)| {
         let touched = u32::from(changed);
-        let cost = [destroyed, touched, if gpu.enabled { 0 } else { touched }, loss];
-        found
-            .entry(serves)
-            .and_modify(|known| *known = cost.min(*known))
-            .or_insert(cost);
-    }
+        [destroyed, touched, if gpu.enabled { 0 } else { touched }, loss]
+    };
+    open.into_iter().map(|(serves, end)| (serves, cost(end))).collect()
 }
 
 /// Every way to divide a GPU instance: what it serves then, how many compute instances go, and whether it changes.
-fn divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> HashMap<Vec<u32>, (u32, bool)> {
+fn divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> Divisions {
     let whole = profile.slices();
     let wanted: Vec<_> = names.iter().filter(|name| name.gpu_instance() == *profile).collect();
     let parts = held.map(|held| held.parts.clone()).unwrap_or_default();
@@ -231,6 +288,38 @@ fn divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> Hash
             .collect();
         apart(&places, &mut Vec::new(), &mut end);
     }
+    found
+}
+
+/// Every way to divide a GPU instance into sizes that are declared of it, at least one: how many of each name it has then, how
+/// many compute instances go, and whether it changes.
+fn full_divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> Divisions {
+    let parts = held.map(|held| held.parts.clone()).unwrap_or_default();
+    let places = cuts(profile.slices()).iter();
+    let places: Vec<_> = places
+        .flat_map(|(slices, starts)| starts.iter().map(move |start| (*start, *slices)))
+        .collect();
+    let is = |name: &Profile, slices: u32| name.gpu_instance() == *profile && name.compute_slices() == slices;
+    let mut found = HashMap::new();
+    apart(&places, &mut Vec::new(), &mut |chosen| {
+        let has = |part: &Part| chosen.contains(&(part.0, part.1));
+        let declared = |&(_, slices): &(u32, u32)| names.iter().any(|name| is(name, slices));
+        if chosen.is_empty() || !chosen.iter().all(declared) || !parts.iter().filter(|part| part.2).all(has) {
+            return;
+        }
+        let gone = parts.iter().filter(|part| !has(part)).count();
+        let differs = held.is_some() && (gone > 0 || chosen.len() > parts.len());
+        let count = |name: &&Profile| chosen.iter().filter(|(_, slices)| is(name, *slices)).count();
+        let counts = names
+            .iter()
+            .map(|name| u32::try_from(count(name)).expect("few"))
+            .collect();
+        let cost = (u32::try_from(gone).expect("few"), differs);
+        found
+            .entry(counts)
+            .and_modify(|known: &mut (u32, bool)| *known = cost.min(*known))
+            .or_insert(cost);
+    });
     found
 }
 

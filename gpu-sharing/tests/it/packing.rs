@@ -1,12 +1,14 @@
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use gpu_sharing::mig::{Catalogue, Demand, Fleet, GpuState, Mode, PlanError, plan};
+
+use crate::brute;
 
 const NAMES: [&str; 6] = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"];
 
 /// Whether counts of the profiles above fit on empty GPUs: halves first, then pairs, then slices.
 ///
-/// Counts blocks and knows nothing of placements; it was compared with full enumeration on up to three GPUs elsewhere.
+/// Counts blocks and knows nothing of placements.
 fn fits(gpus: i64, [one, double, two, three, four, seven]: [i64; 6]) -> bool {
     let gpus = gpus - seven;
     let right = (gpus - three).max(0);
@@ -42,6 +44,43 @@ fn requests(shares: [u32; 6], seed: u32) -> [i64; 6] {
         counts[kind.expect("below the sum")] += 1;
     }
     counts
+}
+
+/// All counts of up to three GPUs, found by trying every set of placements, against the counting of blocks.
+#[test]
+fn counting_blocks_is_right_for_up_to_three_gpus() {
+    let table = brute::table(&[
+        ("1g.10gb", &[0, 1, 2, 3, 4, 5, 6], 1, 7),
+        ("1g.20gb", &[0, 2, 4, 6], 2, 4),
+        ("2g.20gb", &[0, 2, 4], 2, 3),
+        ("3g.40gb", &[0, 4], 4, 2),
+        ("4g.40gb", &[0], 4, 1),
+        ("7g.80gb", &[0], 8, 1),
+    ]);
+    let one = brute::counts(&table);
+    let mut together: HashSet<Vec<i64>> = HashSet::from([vec![0; NAMES.len()]]);
+    for gpus in 1..=3 {
+        let sums = together
+            .iter()
+            .flat_map(|a| one.iter().map(|b| a.iter().zip(b).map(|(a, b)| a + b).collect()));
+        together = sums.collect();
+        // One more than there can be of each.
+        let tops = [7, 4, 3, 2, 1, 1].map(|most| most * gpus + 1);
+        let all = (0..tops.iter().map(|top| top + 1).product()).map(|mut number: i64| {
+            tops.map(|top| {
+                let n = number % (top + 1);
+                number /= top + 1;
+                n
+            })
+        });
+        for counts in all {
+            assert_eq!(
+                fits(gpus, counts),
+                together.contains(&counts[..]),
+                "{counts:?} on {gpus}"
+            );
+        }
+    }
 }
 
 #[test]

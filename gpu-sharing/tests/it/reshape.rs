@@ -1,7 +1,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use gpu_sharing::mig::{
-    Catalogue, Compute, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Wanted, plan, reshape,
+    Catalogue, Compute, Cost, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Wanted, plan, reshape,
+};
+use proptest::prelude::*;
+
+use crate::{
+    brute,
+    fleets::{Case, cases, divided},
 };
 
 fn gpu(name: &str, board: &str, mode: Mode, instances: &[(&str, u8, bool)]) -> GpuState {
@@ -250,4 +256,65 @@ fn compute_instances_share_gpu_instances_also_one_that_is_in_use() {
         &[("5c.7g.80gb", 1)],
         Err("no GPU offers `5c.7g.80gb` (there are: H100-80GB)"),
     );
+}
+
+/// What is declared of one GPU costs what the independent search found, or is refused where that found none.
+fn agrees(case: &Case) -> Result<(), TestCaseError> {
+    let (fleet, declared) = (case.fleet(), case.demand());
+    let (gpus, counts) = case.brute();
+    let least = brute::exactly(&gpus[0], &counts).map(Cost::from);
+    let wanted = BTreeMap::from([(fleet.gpus()[0].name.clone(), Wanted::Instances(declared))]);
+    match reshape(&fleet, &wanted) {
+        Ok(plan) => {
+            prop_assert_eq!(Some(plan.cost), least);
+            let after = plan
+                .after(&fleet)
+                .map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let again = reshape(&after, &wanted).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert!(
+                again.changes.is_empty(),
+                "once carried out it asks for nothing: {:?}",
+                again
+            );
+        }
+        Err(error) => prop_assert_eq!(least, None, "{}", error),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_declared_costs_the_least(case in cases(1..=1, 4, 6, 3, 3)) {
+        agrees(&case)?;
+    }
+
+    #[test]
+    fn what_is_declared_with_compute_instances_costs_the_least(case in divided(1..=1, 4, 5, 3, 3)) {
+        agrees(&case)?;
+    }
+}
+
+#[test]
+fn far_too_much_of_sizes_that_do_not_fill_an_instance_is_refused() {
+    let empty = || gpu("gpu-0", "H100-80GB", Mode::Enabled, &[]);
+    for declared in [
+        [("1c.3g.40gb", 30), ("2c.3g.40gb", 20)],
+        [("2c.7g.80gb", 20), ("3c.7g.80gb", 20)],
+        [("1c.4g.40gb", 40), ("2c.4g.40gb", u32::MAX)],
+    ] {
+        let fleet = Fleet::new([empty()]).expect("a legal state");
+        let refused = reshape(&fleet, &wanted("gpu-0", &declared)).expect_err("far too much");
+        assert!(matches!(refused, PlanError::Short(_)), "{refused}");
+    }
+}
+
+#[test]
+fn a_demand_beyond_all_fleets_is_refused() {
+    let fleet = Fleet::new([gpu("gpu-0", "H100-80GB", Mode::Enabled, &[])]).expect("a legal state");
+    let demand = [("1g.10gb", u32::MAX), ("1c.2g.20gb", u32::MAX - 1)];
+    let demand = demand.map(|(profile, n)| (profile.parse().expect("a profile"), n));
+    let refused = plan(&fleet, &demand.into_iter().collect()).expect_err("far too much");
+    assert!(matches!(refused, PlanError::Short(_)), "{refused}");
 }

@@ -76,31 +76,25 @@ pub(super) fn fill(table: &Table, fleet: &Fleet, order: &[usize], wanted: &[u32]
         .collect()
 }
 
-/// The GPU instances that what is wanted of one profile takes, each divided so that it serves the most slices.
-fn units(table: &Table, profile: &Profile, wanted: &[u32]) -> Vec<Unit> {
+/// The GPU instances that what is wanted of one profile takes, each divided so that it serves the most slices. They may be more
+/// than any fleet has, so each is made when it is asked for.
+fn units(table: &Table, profile: &Profile, wanted: &[u32]) -> impl Iterator<Item = Unit> {
     let rows: Vec<_> = (0..wanted.len())
         .filter(|&row| table.profiles[row].gpu_instance() == *profile)
         .collect();
     let sizes: Vec<_> = rows.iter().map(|&row| table.profiles[row].compute_slices()).collect();
     let mut open: Vec<_> = rows.iter().map(|&row| wanted[row]).collect();
     let choices = supplies(profile.slices(), &[], &sizes);
-    let mut units = Vec::new();
-    loop {
+    std::iter::from_fn(move || {
         let served =
             |choice: &Choice| -> Vec<u32> { choice.counts.iter().zip(&open).map(|(n, open)| *n.min(open)).collect() };
         let slices = |served: &Vec<u32>| served.iter().zip(&sizes).map(|(n, size)| n * size).sum::<u32>();
-        let Some(best) = choices
-            .iter()
-            .map(served)
-            .max_by_key(slices)
-            .filter(|best| slices(best) > 0)
-        else {
-            return units;
-        };
+        let served = choices.iter().map(served);
+        let best = served.max_by_key(slices).filter(|best| slices(best) > 0)?;
         open.iter_mut().zip(&best).for_each(|(open, n)| *open -= n);
         let row = |(&row, &n): (&usize, &u32)| Some((u16::try_from(row).ok()?, u8::try_from(n).ok()?));
-        units.push(rows.iter().zip(&best).filter_map(row).filter(|&(_, n)| n > 0).collect());
-    }
+        Some(rows.iter().zip(&best).filter_map(row).filter(|&(_, n)| n > 0).collect())
+    })
 }
 
 impl<'a> Filling<'a> {
