@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-#[cfg(feature = "toolkit")]
+#[cfg(any(feature = "mig-manager", feature = "toolkit"))]
 use gpu_cdi::{DiscoverConfig, DriverFiles};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -54,7 +54,7 @@ pub(crate) fn control(host_root: &Path) -> Vec<Node> {
 }
 
 /// The nodes of the MIG instances that exist.
-#[cfg(feature = "toolkit")]
+#[cfg(any(feature = "mig-manager", feature = "toolkit"))]
 pub(crate) fn mig(host_root: &Path) -> Vec<Node> {
     let devices = fs::read_to_string(host_root.join("proc/devices")).unwrap_or_default();
     let Some(major) = majors(&devices).get("nvidia-caps").copied() else {

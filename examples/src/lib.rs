@@ -39,7 +39,7 @@ mod config_file;
 pub mod config_manager;
 #[cfg(feature = "container-runtime")]
 pub mod container_runtime;
-#[cfg(any(feature = "gpuctl", feature = "toolkit"))]
+#[cfg(any(feature = "gpuctl", feature = "mig-manager", feature = "toolkit"))]
 mod device_nodes;
 #[cfg(feature = "device-plugin")]
 pub mod device_plugin;
@@ -75,6 +75,8 @@ mod hardware;
 mod health;
 #[cfg(any(feature = "gpuctl", feature = "toolkit"))]
 mod host_root;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+mod last_read;
 #[cfg(any(
     feature = "config-manager",
     feature = "device-plugin",

@@ -1,21 +1,22 @@
 //! Making a node's GPUs what is wanted of them: read, plan, change, and take back what does not work out.
 
-use std::{path::Path, process::Command};
-
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use gpu_core::{
-    Inventory, Usage,
+    GpuUuid, Inventory, Usage,
     nvml::{Library, Refusal},
 };
 use gpu_sharing::mig::{NodePlan, Wanted, parted::Selection, plan_node};
 
 use crate::hardware::Hardware;
 
+mod reset;
+
 /// The GPUs of this node.
 #[derive(Debug)]
-pub(crate) struct Node<'a> {
-    pub(crate) library: &'a Library,
-    pub(crate) hardware: &'a Hardware,
+pub(crate) struct Node {
+    hardware: Hardware,
+    /// Opened when it is needed, and kept; closed while GPUs are reset.
+    library: Option<Library>,
 }
 
 /// What a change shall do and leave.
@@ -52,13 +53,35 @@ pub(crate) trait Before {
     }
 }
 
-impl Node<'_> {
-    pub(crate) fn inventory(&self) -> anyhow::Result<Inventory> {
-        Ok(self.library.inventory(&self.hardware.host_root)?)
+impl Node {
+    pub(crate) fn new(hardware: Hardware) -> Self {
+        Self {
+            hardware,
+            library: None,
+        }
     }
 
-    pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
-        Ok(self.library.usage(&self.hardware.host_root)?)
+    fn library(&mut self) -> anyhow::Result<&Library> {
+        let library = match self.library.take() {
+            Some(library) => library,
+            None => Library::open(&self.hardware.library_search())?,
+        };
+        Ok(self.library.insert(library))
+    }
+
+    /// Lets go of the driver library: what is asked next is asked of the one that is there then.
+    pub(crate) fn close(&mut self) {
+        self.library = None;
+    }
+
+    pub(crate) fn inventory(&mut self) -> anyhow::Result<Inventory> {
+        let root = self.hardware.host_root.clone();
+        Ok(self.library()?.inventory(&root)?)
+    }
+
+    pub(crate) fn usage(&mut self) -> anyhow::Result<Usage> {
+        let root = self.hardware.host_root.clone();
+        Ok(self.library()?.usage(&root)?)
     }
 
     /// Makes the GPUs what `select` says they are to be.
@@ -66,7 +89,7 @@ impl Node<'_> {
     /// It is planned before anything is changed, and planned anew after `before`. All of it is taken back where a part fails,
     /// but for what the error names.
     pub(crate) fn change(
-        &self,
+        &mut self,
         select: &dyn Fn(&Inventory) -> anyhow::Result<Selection>,
         extent: Extent,
         before: &mut dyn Before,
@@ -97,7 +120,7 @@ impl Node<'_> {
         self.carry_out(&selection, extent)
     }
 
-    fn carry_out(&self, selection: &Selection, extent: Extent) -> anyhow::Result<Report> {
+    fn carry_out(&mut self, selection: &Selection, extent: Extent) -> anyhow::Result<Report> {
         let inventory = self.inventory()?;
         let planned = plan(&inventory, &self.usage()?, selection)?;
         if planned.by_catalogue.is_empty() {
@@ -108,7 +131,7 @@ impl Node<'_> {
             };
         }
         // The driver does not say yet what these GPUs can be divided into: mode first, then look again.
-        let unknown = |uuid: &gpu_core::GpuUuid| planned.by_catalogue.contains(uuid);
+        let unknown = |uuid: &GpuUuid| planned.by_catalogue.contains(uuid);
         let modes = Selection {
             wanted: selection
                 .wanted
@@ -118,17 +141,14 @@ impl Node<'_> {
                 .collect(),
             notes: Vec::new(),
         };
-        let mut report = match self.apply(&plan(&inventory, &self.usage()?, &modes)?, &inventory) {
+        let planned = plan(&inventory, &self.usage()?, &modes)?;
+        let mut report = match self.apply(&planned, &inventory) {
             Ok(report) => report,
             Err(NotApplied::TakesReset) => return self.by_reset(selection, extent, &inventory),
             Err(NotApplied::Failed(error)) => return Err(error),
         };
-        let second = || {
-            let inventory = self.inventory()?;
-            let planned = plan(&inventory, &self.usage()?, selection)?;
-            self.apply(&planned, &inventory).map_err(NotApplied::into_error)
-        };
-        match second() {
+        let inventory = self.inventory();
+        match inventory.and_then(|inventory| self.carried_out(&inventory, selection)) {
             Ok(more) => {
                 report.steps.extend(more.steps);
                 Ok(report)
@@ -136,8 +156,8 @@ impl Node<'_> {
             Err(error) => {
                 let mut left = Vec::new();
                 for gpu in modes.wanted.keys() {
-                    if let Err(refused) = self.library.request_mig_mode(gpu, false) {
-                        left.push(format!("MIG mode of {gpu} is still on: {refused}"));
+                    if let Err(refused) = self.request_mode(gpu, false) {
+                        left.push(format!("MIG mode of {gpu} is still on: {refused:#}"));
                     }
                 }
                 if left.is_empty() {
@@ -149,7 +169,12 @@ impl Node<'_> {
         }
     }
 
-    fn apply(&self, planned: &NodePlan, inventory: &Inventory) -> Result<Report, NotApplied> {
+    fn carried_out(&mut self, inventory: &Inventory, selection: &Selection) -> anyhow::Result<Report> {
+        let planned = plan(inventory, &self.usage()?, selection)?;
+        self.apply(&planned, inventory).map_err(NotApplied::into_error)
+    }
+
+    fn apply(&mut self, planned: &NodePlan, inventory: &Inventory) -> Result<Report, NotApplied> {
         let checked = planned.steps(inventory).map_err(anyhow::Error::from)?;
         let checked = checked.check(inventory).map_err(anyhow::Error::from)?;
         let steps = planned.plan.check(&planned.fleet).map_err(anyhow::Error::from)?;
@@ -158,7 +183,7 @@ impl Node<'_> {
             .iter()
             .map(|step| indexed(&step.to_string(), inventory))
             .collect();
-        match self.library.apply(&checked) {
+        match self.library()?.apply(&checked) {
             Ok(_) => Ok(Report {
                 steps,
                 pending: Vec::new(),
@@ -176,65 +201,9 @@ impl Node<'_> {
         }
     }
 
-    /// Modes that the driver only notes, then a reset of those GPUs and of no others, then the rest.
-    fn by_reset(&self, selection: &Selection, extent: Extent, inventory: &Inventory) -> anyhow::Result<Report> {
-        let mut report = Report::default();
-        let differ: Vec<_> = selection
-            .mode_differs(inventory)
-            .iter()
-            .map(|difference| difference.index)
-            .collect();
-        let gpus = || inventory.gpus.iter().filter(|gpu| differ.contains(&gpu.index));
-        let off = |gpu: &&gpu_core::Gpu| selection.wanted.get(&gpu.uuid) == Some(&Wanted::Disabled);
-        let emptied = Selection {
-            wanted: gpus().filter(off).map(|gpu| (gpu.uuid.clone(), empty())).collect(),
-            notes: Vec::new(),
-        };
-        let planned = plan(inventory, &self.usage()?, &emptied)?;
-        report
-            .steps
-            .extend(self.apply(&planned, inventory).map_err(NotApplied::into_error)?.steps);
-        for gpu in gpus() {
-            let enabled = !off(&gpu);
-            let pending = self.library.request_mig_mode(&gpu.uuid, enabled);
-            let pending = pending.with_context(|| format!("cannot change MIG mode of GPU {}", gpu.index))?;
-            report.steps.push(format!(
-                "turn MIG mode of GPU {} {}",
-                gpu.index,
-                if enabled { "on" } else { "off" }
-            ));
-            report.pending.extend(pending.map(|_| gpu.index));
-        }
-        if extent.skip_reset && !report.pending.is_empty() {
-            if extent.mode_only {
-                return Ok(report);
-            }
-            bail!(
-                "MIG mode of GPU {} changes with a reset, which is skipped; no instance was made",
-                list(&report.pending)
-            );
-        }
-        let pending = gpus().filter(|gpu| report.pending.contains(&gpu.index));
-        let addresses: Vec<_> = pending.map(|gpu| gpu.pci.address.to_string()).collect();
-        if let Err(error) = reset(&self.hardware.driver_root, &addresses) {
-            for gpu in gpus() {
-                // Best effort: a mode that waits for a reset would come into force with the next one, whoever asks for it.
-                let _ = self.library.request_mig_mode(&gpu.uuid, off(&gpu));
-            }
-            return Err(error);
-        }
-        report.pending.clear();
-        let after = self.inventory()?;
-        if let Some(difference) = selection.mode_differs(&after).first() {
-            bail!("after the reset, {difference}");
-        }
-        report.steps.push(format!("reset GPU {}", list(&differ)));
-        let rest = narrowed(selection, extent, &after);
-        let planned = plan(&after, &self.usage()?, &rest)?;
-        report
-            .steps
-            .extend(self.apply(&planned, &after).map_err(NotApplied::into_error)?.steps);
-        Ok(report)
+    /// Asks for a MIG mode; whether it waits for a reset.
+    fn request_mode(&mut self, gpu: &GpuUuid, enabled: bool) -> anyhow::Result<bool> {
+        Ok(self.library()?.request_mig_mode(gpu, enabled)?.is_some())
     }
 }
 
@@ -272,6 +241,16 @@ fn narrowed(selection: &Selection, extent: Extent, inventory: &Inventory) -> Sel
 
 /// The plan, or all reasons why there is none.
 pub(crate) fn plan(inventory: &Inventory, usage: &Usage, selection: &Selection) -> anyhow::Result<NodePlan> {
+    // It was there when it was selected.
+    let gone: Vec<_> = selection
+        .wanted
+        .keys()
+        .filter(|gpu| inventory.gpu(gpu).is_none())
+        .map(|gpu| unreadable(inventory, gpu))
+        .collect();
+    if !gone.is_empty() {
+        bail!("{}", gone.join("; "));
+    }
     plan_node(inventory, usage, &selection.wanted).map_err(|refused| {
         let reasons: Vec<_> = refused
             .iter()
@@ -279,6 +258,15 @@ pub(crate) fn plan(inventory: &Inventory, usage: &Usage, selection: &Selection) 
             .collect();
         anyhow!("{}", reasons.join("; "))
     })
+}
+
+/// Why a GPU is not in the inventory.
+fn unreadable(inventory: &Inventory, gpu: &GpuUuid) -> String {
+    let mut problems = inventory.problems.iter();
+    match problems.find(|problem| problem.uuid.as_ref() == Some(gpu)) {
+        Some(problem) => format!("GPU `{gpu}` {}: {}: {}", problem.kind, problem.call, problem.message),
+        None => format!("GPU `{gpu}` is gone"),
+    }
 }
 
 /// Messages name GPUs by UUID; people know them by their index.
@@ -290,33 +278,4 @@ pub(crate) fn indexed(text: &str, inventory: &Inventory) -> String {
             .replace(&format!("`{uuid}`"), &short)
             .replace(uuid, &short)
     })
-}
-
-fn list(indices: &[u32]) -> String {
-    indices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// The driver's own tool resets GPUs: NVML has no call for it.
-fn reset(driver_root: &Path, addresses: &[String]) -> anyhow::Result<()> {
-    let mut command = if driver_root == Path::new("/") {
-        Command::new("nvidia-smi")
-    } else {
-        let mut command = Command::new("chroot");
-        command.arg(driver_root).arg("nvidia-smi");
-        command
-    };
-    command.args(["-r", "-i"]).arg(addresses.join(","));
-    let what = || {
-        format!(
-            "MIG mode changes with a reset, and `nvidia-smi` cannot reset {}",
-            addresses.join(", ")
-        )
-    };
-    let output = command.output().with_context(what)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    bail!("{} ({}): {}", what(), output.status, said.trim().replace('\n', "; "))
 }

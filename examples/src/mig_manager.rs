@@ -1,16 +1,24 @@
 //! `gpu-mig-manager`: gives this node the MIG configuration that its label names, in the place of `nvidia-mig-manager`.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
+use anyhow::Context as _;
 use clap::{Args, Parser};
 
 use crate::{executor, hardware::Hardware, logging::Logging, program, vendor};
 
 mod attempt;
 mod cdi;
+mod claim;
 mod cluster;
 mod config;
 mod daemon;
+mod pause;
 mod services;
 mod users;
 
@@ -200,6 +208,11 @@ impl MigManager {
         self.host_root_mount.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// By what name it makes others wait.
+    fn owner(&self) -> String {
+        self.pod_name.clone().unwrap_or_else(|| self.node_name.clone())
+    }
+
     fn pause_limit(&self) -> Duration {
         Duration::from_secs(self.ours.pause_seconds)
     }
@@ -212,6 +225,19 @@ impl MigManager {
     fn deadline(&self, now: u64) -> u64 {
         now + self.ours.pause_seconds + self.ours.change_seconds
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// Away from the thread that must not wait: a driver may hang, and so may systemd.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> anyhow::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .context("a thread did not come to its end")?
 }
 
 /// Runs `gpu-mig-manager` with these arguments, the program's name first.

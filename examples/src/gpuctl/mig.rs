@@ -120,10 +120,14 @@ fn open(hardware: &Hardware) -> anyhow::Result<Library> {
 /// The GPUs of this node; what could not be read is named.
 fn inventory(library: &Library, hardware: &Hardware) -> anyhow::Result<Inventory> {
     let inventory = library.inventory(&hardware.host_root)?;
+    tell_problems(&inventory);
+    Ok(inventory)
+}
+
+fn tell_problems(inventory: &Inventory) {
     for problem in &inventory.problems {
         remark(format_args!("warning: {problem}"));
     }
-    Ok(inventory)
 }
 
 fn tell_notes(selection: &Selection) {

@@ -2,42 +2,34 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, anyhow, bail};
-use gpu_core::{
-    GpuUuid, Inventory, Usage,
-    nvml::Library,
-    ownership::{Owner, OwnerFile},
-};
+use anyhow::{Context as _, bail};
+use gpu_core::{Inventory, Usage};
 use gpu_sharing::mig::{
-    NodePlan,
     manager::{Lease, NodeMeta, Outcome, State, names},
     parted::Selection,
-    plan_node,
 };
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::{
-    MigManager, cdi,
-    cluster::Cluster,
+    MigManager, blocking, cdi,
+    claim::{self, Claim},
+    cluster::{Cluster, SUPERSEDED},
     config::{self, Source},
+    now,
+    pause::{Standing, start_services},
     services::{self, Host},
-    users::{Users, identity, waits},
+    users::Way,
 };
 use crate::{
-    hardware::Hardware,
-    mig_apply::{self, Before, Extent, Node, Report},
+    mig_apply::{Before, Extent, Node, Report},
+    program::chain,
 };
-
-/// How often an eviction that was not allowed is asked for again.
-const EVICT_AGAIN: Duration = Duration::from_secs(2);
 
 /// What an attempt came to.
 #[derive(Debug)]
@@ -56,9 +48,11 @@ pub(super) enum End {
 pub(super) struct Attempt<'a> {
     pub(super) manager: &'a MigManager,
     pub(super) cluster: &'a Cluster,
-    /// Kept for the next attempt.
-    pub(super) library: &'a mut Option<Arc<Library>>,
+    /// Kept for the next attempt; `None` while a change goes on that was given up.
+    pub(super) gpus: &'a mut Option<Node>,
     pub(super) value: &'a str,
+    /// The same; pods for which nobody has to wait again so soon.
+    pub(super) standing: &'a mut Option<Standing>,
     /// Whether GPUs are being changed: then nobody may end the process lightly.
     pub(super) changing: Arc<AtomicBool>,
 }
@@ -97,13 +91,10 @@ impl Attempt<'_> {
             return Ok(End::Rebooting);
         }
         let node = self.cluster.node().await?;
-        let mut reason = done.err().map(|error| crate::program::chain(&error));
-        for error in start_services(self.manager, &node).await {
-            tracing::warn!("{error:#}");
-            reason.get_or_insert(format!("{error:#}"));
-        }
+        let (unstarted, service) = start_services(self.manager, &node).await;
+        let reason = done.err().map(|error| chain(&error)).or(service);
         if !self.changing.load(SeqCst) {
-            self.release();
+            claim::release(self.manager).await;
         }
         if node.config() != Some(self.value) {
             return Ok(End::Superseded);
@@ -117,7 +108,6 @@ impl Attempt<'_> {
             value: self.value,
             reason: reason.as_deref(),
         };
-        let disturbed = Lease::of(&node).is_some();
         if !outcome.is_reported(&node) {
             if let Some(reason) = &reason {
                 tracing::warn!("`{}` is not applied: {reason}", self.value);
@@ -125,8 +115,8 @@ impl Attempt<'_> {
                 tracing::info!("`{}` is applied", self.value);
             }
         }
-        self.cluster.write(&outcome.end(&node)).await?;
-        if disturbed {
+        self.cluster.write(&outcome.end(&node, &unstarted)).await?;
+        if Lease::of(&node).is_some_and(|lease| !lease.paused.is_empty()) {
             let namespace = &self.manager.default_gpu_clients_namespace;
             if let Err(error) = self.cluster.delete_pods(namespace, &[names::VALIDATOR]).await {
                 tracing::warn!("{error:#}");
@@ -140,83 +130,106 @@ impl Attempt<'_> {
             bail!("the driver has not come to an end with an earlier change");
         }
         let node = self.cluster.node().await?;
+        if node.config() != Some(self.value) {
+            bail!(SUPERSEDED);
+        }
         let (inventory, usage) = self.read().await?;
         let source = self.source(&inventory).await?;
         let selection = select(&source, self.value, &inventory)?;
         for note in &selection.notes {
             tracing::info!("`{}`: {note}", self.value);
         }
-        if selection.differs(&inventory).is_empty() {
-            return Ok(Applied::Yes);
+        if !selection.differs(&inventory).is_empty() {
+            let disturbs = self.prepare(&node, &selection, inventory, usage).await?;
+            let report = self.change(source, disturbs).await?;
+            report.steps.iter().for_each(|step| tracing::info!("{step}"));
+            if !report.pending.is_empty() {
+                return self.reboot(&node).await;
+            }
         }
-        // What cannot be whoever goes is refused here, before anybody is disturbed.
-        let ideal = mig_apply::plan(&inventory, &Usage::default(), &selection)?;
-        let real = plan_node(&inventory, &usage, &selection.wanted);
-        let disturbs = real.as_ref().map_or(true, disturbs);
-        let lease = Lease::take(&node, self.owner(), self.manager.deadline(now()));
-        let mut evicted = BTreeSet::new();
-        if let Err(refused) = &real {
-            let (pods, _) = self.cluster.pods().await?;
-            let users = Users::of(&ideal, &inventory, &usage, &pods, &lease);
-            if !(users.is_empty() || self.manager.ours.evict_pods && users.processes.is_empty()) {
-                let refused: Vec<_> = refused
-                    .iter()
-                    .map(|refused| mig_apply::indexed(&refused.to_string(), &inventory))
-                    .collect();
-                let message = format!(
-                    "`{}` takes instances that are in use by {}: {}",
-                    self.value,
-                    users.names(),
-                    refused.join("; ")
-                );
+        self.tell().await?;
+        Ok(Applied::Yes)
+    }
+
+    /// Sees to it that nothing is in the way of the change; whether somebody has to wait for it.
+    async fn prepare(
+        &mut self,
+        node: &NodeMeta,
+        selection: &Selection,
+        inventory: Inventory,
+        usage: Usage,
+    ) -> anyhow::Result<bool> {
+        let differences = selection.differs(&inventory);
+        let gpus = inventory.gpus.iter();
+        let gpus = gpus.filter(|gpu| differences.iter().any(|difference| difference.index == gpu.index));
+        let gpus = gpus.map(|gpu| gpu.uuid.clone()).collect();
+        let lease = Lease::take(node, self.manager.owner(), self.manager.deadline(now()));
+        let (pods, _) = self.cluster.pods().await?;
+        let way = {
+            let (selection, lease) = (selection.clone(), lease.clone());
+            blocking(move || Way::to(&selection, &inventory, &usage, &pods, &lease))
+        };
+        // A plan may take its time.
+        let way = self.cluster.while_asked(self.value, way).await?;
+        let evicted = match way {
+            Way::Without(users, refused) if !users.processes.is_empty() || !self.manager.ours.evict_pods => {
+                let (value, names) = (self.value, users.names());
+                let message = format!("`{value}` takes instances that are in use by {names}: {refused}");
                 self.cluster.event(now(), "MigInstancesInUse", &message).await;
                 bail!("{message}");
             }
-            evicted = users.pods;
-        }
-        if disturbs {
-            self.pause(&node, lease, &evicted).await?;
-            if self.manager.with_shutdown_host_gpu_clients {
-                let modes = ideal.plan.changes.iter().any(|change| change.mode.is_some());
-                self.stop_services(modes).await?;
+            Way::Adds => {
+                Claim::take(self.manager, gpus).await?;
+                return Ok(false);
             }
+            Way::Waits => BTreeSet::new(),
+            Way::Without(users, _) => users.pods,
+        };
+        // Asked before anybody is made to wait.
+        let claim = Claim::take(self.manager, gpus).await?;
+        let (cluster, value) = (self.cluster, self.value);
+        cluster.while_asked(value, self.pause(node, &lease, &evicted)).await?;
+        if self.manager.with_shutdown_host_gpu_clients {
+            let modes = differences.iter().any(|difference| difference.mode);
+            self.stop_services(modes).await?;
         }
-        self.claim(&ideal, &inventory, disturbs)?;
-        let report = self.change(source, disturbs).await?;
-        report.steps.iter().for_each(|step| tracing::info!("{step}"));
-        if !report.pending.is_empty() {
-            return self.reboot(&node).await;
-        }
+        claim.take_over().await?;
+        Ok(true)
+    }
+
+    /// What belongs to GPUs that are what the value says: the CDI file, and the word to the host's own manager.
+    async fn tell(&self) -> anyhow::Result<()> {
         if self.manager.cdi_enabled {
             let manager = self.manager.clone();
             blocking(move || cdi::write(&manager)).await?;
         }
-        self.tell_host().await?;
-        Ok(Applied::Yes)
+        let file = self.manager.on_host(&self.manager.host_mig_manager_state_file);
+        if services::tell_host_manager(&file, self.value)? {
+            // Also where it said so before: it may not have come to this.
+            let root = self.manager.host_root_mount.clone();
+            blocking(move || Host { root: &root }.reload()).await?;
+        }
+        Ok(())
     }
 
-    fn owner(&self) -> String {
-        self.manager
-            .pod_name
-            .clone()
-            .unwrap_or_else(|| self.manager.node_name.clone())
-    }
-
+    /// The GPUs, and who uses them.
     async fn read(&mut self) -> anyhow::Result<(Inventory, Usage)> {
-        let (library, hardware) = (self.library.clone(), self.manager.hardware());
+        let gpus = self.gpus.take();
+        let mut gpus = gpus.unwrap_or_else(|| Node::new(self.manager.hardware()));
         let read = blocking(move || {
-            let library = match library {
-                Some(library) => library,
-                None => Arc::new(Library::open(&hardware.library_search())?),
-            };
-            let node = node(&library, &hardware);
-            let read = (node.inventory()?, node.usage()?);
-            Ok((library, read))
+            let read = gpus.inventory().and_then(|inventory| Ok((inventory, gpus.usage()?)));
+            // The driver may be another one when it is looked at next.
+            if read
+                .as_ref()
+                .map_or(true, |(inventory, _)| !inventory.problems.is_empty())
+            {
+                gpus.close();
+            }
+            Ok((gpus, read))
         });
-        let read = read.await;
-        // The driver may be another one when it is looked at next.
-        *self.library = read.as_ref().ok().map(|(library, _)| Arc::clone(library));
-        Ok(read?.1)
+        let (gpus, read) = read.await?;
+        *self.gpus = Some(gpus);
+        read
     }
 
     /// The file of configurations, kept where people look for it if it was made here.
@@ -240,119 +253,9 @@ impl Attempt<'_> {
         Ok(source)
     }
 
-    /// Makes all who use GPUs wait, and waits until they are gone.
-    async fn pause(&self, node: &NodeMeta, lease: Lease, evicted: &BTreeSet<(String, String)>) -> anyhow::Result<()> {
-        let deadline = Instant::now() + self.manager.pause_limit();
-        tracing::info!("step pause: `{}` changes instances; who uses GPUs waits", self.value);
-        self.cluster.write(&lease.pause(node, self.value)).await?;
-        self.cluster
-            .delete_pods(&self.manager.default_gpu_clients_namespace, &names::CHECKS)
-            .await?;
-        let mut asked = BTreeSet::new();
-        tracing::info!("step wait: until they are gone");
-        loop {
-            for pod in evicted.difference(&asked.clone()) {
-                if self.cluster.evict(&pod.0, &pod.1).await? {
-                    tracing::info!("evicted pod {}/{}", pod.0, pod.1);
-                    asked.insert(pod.clone());
-                }
-            }
-            if self.cluster.node().await?.config() != Some(self.value) {
-                bail!("another value is asked for by now");
-            }
-            let (pods, version) = self.cluster.pods().await?;
-            let left = pods
-                .iter()
-                .filter(|pod| waits(pod, &lease) || evicted.contains(&identity(pod)));
-            let left: Vec<_> = left
-                .map(identity)
-                .map(|(namespace, name)| format!("{namespace}/{name}"))
-                .collect();
-            if left.is_empty() {
-                break;
-            }
-            // Nobody tells when a disruption budget allows an eviction.
-            let look = if asked.len() < evicted.len() {
-                Instant::now() + EVICT_AGAIN
-            } else {
-                deadline
-            };
-            let waited = timeout_at(look.min(deadline), self.cluster.pod_changes(&version)).await;
-            if waited.is_err() && Instant::now() >= deadline {
-                bail!(
-                    "these pods are not gone after {} s: {}",
-                    self.manager.ours.pause_seconds,
-                    left.join(", ")
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// Stops the host's services, and the kubelet where MIG mode changes: it holds what devices it has been told of.
-    async fn stop_services(&self, modes: bool) -> anyhow::Result<()> {
-        let mut lease = Lease::of(&self.cluster.node().await?).context("the lease is gone")?;
-        let mut named = services::named(self.manager.gpu_clients_file.as_deref())?;
-        named.extend(modes.then(|| self.manager.host_kubelet_systemd_service.clone()));
-        let root = self.manager.host_root_mount.clone();
-        let active = blocking({
-            let root = root.clone();
-            move || Host { root: &root }.active(&named)
-        });
-        for service in active.await? {
-            // Noted first: whoever finds the lease starts it again.
-            if !lease.services.contains(&service) {
-                lease.services.push(service.clone());
-                self.cluster.write(&lease.note()).await?;
-            }
-            let root = root.clone();
-            blocking(move || Host { root: &root }.stop(&service)).await?;
-        }
-        Ok(())
-    }
-
-    /// The GPUs that change are ours while they do.
-    fn claim(&self, plan: &NodePlan, inventory: &Inventory, disturbs: bool) -> anyhow::Result<()> {
-        let changed = |gpu: &&gpu_core::Gpu| plan.plan.changes.iter().any(|change| change.gpu == gpu.uuid.as_str());
-        let gpus: Vec<GpuUuid> = inventory
-            .gpus
-            .iter()
-            .filter(changed)
-            .map(|gpu| gpu.uuid.clone())
-            .collect();
-        let owners = self.owners();
-        if disturbs {
-            // The plugin is gone: it was made to wait.
-            owners.release(Owner::DevicePlugin, &gpus)?;
-        } else {
-            let theirs = owners.read()?.owners;
-            let offered = |gpu: &GpuUuid| theirs.get(gpu).is_some_and(|claim| claim.owner == Owner::DevicePlugin);
-            if gpus.iter().any(offered) {
-                let others = gpus.into_iter().filter(|gpu| !offered(gpu)).collect::<Vec<_>>();
-                // What the plugin offers stays as it is: instances are only added.
-                return owners
-                    .claim(Owner::MigManager, &others)
-                    .context("cannot claim the GPUs");
-            }
-        }
-        owners.claim(Owner::MigManager, &gpus).context("cannot claim the GPUs")
-    }
-
-    fn owners(&self) -> OwnerFile {
-        // `/var/run` is a link into the host's root, which leads elsewhere from here.
-        let run = self.manager.host_root_mount.join("run");
-        OwnerFile::new(run.join("nvidia-gpu-owners.json")).kubelet(self.manager.on_host("/var/lib/kubelet".as_ref()))
-    }
-
-    fn release(&self) {
-        if let Err(error) = self.owners().release_all(Owner::MigManager) {
-            tracing::warn!("cannot give up the GPUs: {error}");
-        }
-    }
-
-    async fn change(&self, source: Source, disturbs: bool) -> anyhow::Result<Report> {
-        let library = self.library.clone().context("the driver library is not loaded")?;
-        let (hardware, value, reboots) = (self.manager.hardware(), self.value.to_owned(), self.manager.with_reboot);
+    async fn change(&mut self, source: Source, disturbs: bool) -> anyhow::Result<Report> {
+        let mut gpus = self.gpus.take().context("the GPUs were not read")?;
+        let (value, reboots) = (self.value.to_owned(), self.manager.with_reboot);
         tracing::info!(
             "step apply: `{value}`{}",
             if disturbs { "" } else { ", which only adds instances" }
@@ -362,34 +265,19 @@ impl Attempt<'_> {
         let changed = blocking(move || {
             // Cleared by this thread, which goes on where the attempt is given up.
             let _changing = Clear(changing);
-            let node = node(&library, &hardware);
             let select = |inventory: &Inventory| select(&source, &value, inventory);
-            let modes = reboots && !select(&node.inventory()?)?.mode_differs(&node.inventory()?).is_empty();
-            let mut steps = Vec::new();
-            if modes {
-                let extent = Extent {
-                    mode_only: true,
-                    skip_reset: true,
-                };
-                let report = node.change(&select, extent, &mut Gone)?;
-                if !report.pending.is_empty() {
-                    return Ok(report);
-                }
-                steps = report.steps;
-            }
-            let mut report = node.change(&select, Extent::default(), &mut Gone)?;
-            report.steps.splice(0..0, steps);
-            Ok(report)
+            let changed = change(&mut gpus, &select, reboots);
+            Ok((gpus, changed))
         });
         let limit = self.manager.change_limit();
         let changed = timeout(limit, changed).await;
         tracing::info!("step resume: who waited goes on");
-        changed.unwrap_or_else(|_| {
-            Err(anyhow!(
-                "the driver has not made the change within {} s",
-                limit.as_secs()
-            ))
-        })
+        let Ok(changed) = changed else {
+            bail!("the driver has not made the change within {} s", limit.as_secs());
+        };
+        let (gpus, changed) = changed?;
+        *self.gpus = Some(gpus);
+        changed
     }
 
     async fn reboot(&self, node: &NodeMeta) -> anyhow::Result<Applied> {
@@ -403,31 +291,11 @@ impl Attempt<'_> {
         }
         self.cluster.write(&outcome.report()).await?;
         tracing::info!("step reboot: MIG mode changes with it");
-        self.release();
+        claim::release(self.manager).await;
         let root = self.manager.host_root_mount.clone();
         blocking(move || Host { root: &root }.reboot()).await?;
         Ok(Applied::Rebooting)
     }
-
-    async fn tell_host(&self) -> anyhow::Result<()> {
-        let file = self.manager.on_host(&self.manager.host_mig_manager_state_file);
-        if services::tell_host_manager(&file, self.value)? {
-            let root = self.manager.host_root_mount.clone();
-            blocking(move || Host { root: &root }.reload()).await?;
-        }
-        Ok(())
-    }
-}
-
-/// Starts the host's services that were stopped under a lease, the last one first; what did not start.
-pub(super) async fn start_services(manager: &MigManager, node: &NodeMeta) -> Vec<anyhow::Error> {
-    let services = Lease::of(node).map(|lease| lease.services).unwrap_or_default();
-    let mut failed = Vec::new();
-    for service in services.into_iter().rev() {
-        let root = manager.host_root_mount.clone();
-        failed.extend(blocking(move || Host { root: &root }.start(&service)).await.err());
-    }
-    failed
 }
 
 fn select(source: &Source, value: &str, inventory: &Inventory) -> anyhow::Result<Selection> {
@@ -440,28 +308,26 @@ fn select(source: &Source, value: &str, inventory: &Inventory) -> anyhow::Result
         .with_context(|| format!("cannot use {}", source.name))
 }
 
-fn disturbs(plan: &NodePlan) -> bool {
-    plan.plan.changes.iter().any(|change| {
-        change.mode.is_some()
-            || !change.destroyed.is_empty()
-            || change.compute.iter().any(|compute| !compute.destroyed.is_empty())
-    })
-}
-
-fn node<'a>(library: &'a Library, hardware: &'a Hardware) -> Node<'a> {
-    Node { library, hardware }
-}
-
-pub(super) fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
-}
-
-/// Away from the thread that must not wait: a driver may hang, and so may systemd.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> anyhow::Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(io::Error::other)
-        .map_err(|error| anyhow!(error))?
+/// Modes first where they may take a reboot, then the rest.
+fn change(
+    gpus: &mut Node,
+    select: &dyn Fn(&Inventory) -> anyhow::Result<Selection>,
+    reboots: bool,
+) -> anyhow::Result<Report> {
+    let mut steps = Vec::new();
+    let inventory = gpus.inventory()?;
+    if reboots && !select(&inventory)?.mode_differs(&inventory).is_empty() {
+        let extent = Extent {
+            mode_only: true,
+            skip_reset: true,
+        };
+        let report = gpus.change(select, extent, &mut Gone)?;
+        if !report.pending.is_empty() {
+            return Ok(report);
+        }
+        steps = report.steps;
+    }
+    let mut report = gpus.change(select, Extent::default(), &mut Gone)?;
+    report.steps.splice(0..0, steps);
+    Ok(report)
 }

@@ -6,12 +6,24 @@ use anyhow::Context as _;
 use gpu_cdi::{DriverFiles, GenerateOptions, generate_management};
 
 use super::MigManager;
+use crate::device_nodes;
 
-/// Writes the file anew: device nodes of instances came and went.
+/// Writes the file anew: device nodes of instances came and went. Those that are missing are made: the driver makes them only
+/// when a program of its own is run.
 pub(super) fn write(manager: &MigManager) -> anyhow::Result<()> {
     let hardware = manager.hardware();
+    let root = &manager.host_root_mount;
+    let dev_root = manager.dev_root_ctr_path.as_ref().unwrap_or(&hardware.driver_root);
+    for node in device_nodes::control(root).iter().chain(&device_nodes::mig(root)) {
+        match device_nodes::create(node, dev_root) {
+            Ok(true) => tracing::info!("made `{}`", node.path),
+            Ok(false) => {}
+            // A program of the driver's may do better; what has no node is left out.
+            Err(error) => tracing::warn!("cannot make `{}`: {error}", node.path),
+        }
+    }
     let mut config = crate::driver_files::with_search_paths(hardware.driver_root.clone());
-    config.dev_root = Some(manager.dev_root_ctr_path.clone().unwrap_or(hardware.driver_root));
+    config.dev_root = Some(dev_root.clone());
     config.sys_root.clone_from(&manager.host_root_mount);
     let files = DriverFiles::discover(&config).context("cannot look at the driver's files")?;
     let mut options = GenerateOptions::default();

@@ -1,6 +1,10 @@
 //! The node, its pods and events through the Kubernetes API.
 
-use std::{path::Path, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use gpu_sharing::mig::manager::{Change, NodeMeta};
@@ -24,11 +28,16 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// A watch is renewed after that many seconds.
 const WATCH_SECONDS: u32 = 290;
 
+/// Why an attempt is given up that nobody asks for any more.
+pub(super) const SUPERSEDED: &str = "another value is asked for by now";
+
 /// The node in its cluster.
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: Client,
     node: String,
+    /// The node as it was read last, or told by the watch.
+    known: watch::Sender<NodeMeta>,
 }
 
 impl Cluster {
@@ -40,6 +49,7 @@ impl Cluster {
         Ok(Self {
             client: Client::try_from(config).context("cannot set up the way to the API server")?,
             node: node.to_owned(),
+            known: watch::Sender::default(),
         })
     }
 
@@ -51,9 +61,30 @@ impl Cluster {
     pub(super) async fn node(&self) -> anyhow::Result<NodeMeta> {
         let nodes = self.nodes();
         let node = again(|| nodes.get(&self.node)).await;
-        Ok(meta(
-            &node.with_context(|| format!("cannot read node `{}`", self.node))?,
-        ))
+        let node = meta(&node.with_context(|| format!("cannot read node `{}`", self.node))?);
+        self.learn(node.clone());
+        Ok(node)
+    }
+
+    fn learn(&self, now: NodeMeta) {
+        self.known.send_if_modified(|known| {
+            let changed = *known != now;
+            *known = now;
+            changed
+        });
+    }
+
+    /// Waits for something, and gives it up where the node asks for another value meanwhile.
+    pub(super) async fn while_asked<T>(
+        &self,
+        value: &str,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        let mut known = self.known.subscribe();
+        tokio::select! {
+            done = work => done,
+            _ = known.wait_for(|node| node.config() != Some(value)) => anyhow::bail!(SUPERSEDED),
+        }
     }
 
     /// Writes what is not so already.
@@ -70,14 +101,13 @@ impl Cluster {
             .with_context(|| format!("cannot label node `{}`", self.node))
     }
 
-    /// Follows the node until the receiver is dropped.
-    pub(super) fn follow(&self, first: NodeMeta) -> watch::Receiver<NodeMeta> {
-        let (sender, receiver) = watch::channel(first);
+    /// Follows the node from now on, beside what [`node`](Self::node) reads.
+    pub(super) fn follow(&self) -> watch::Receiver<NodeMeta> {
         let cluster = self.clone();
         tokio::spawn(async move {
             let mut pause = PAUSE;
-            while !sender.is_closed() {
-                match cluster.follow_once(&sender).await {
+            loop {
+                match cluster.follow_once().await {
                     Ok(()) => pause = PAUSE,
                     Err(error) => {
                         tracing::warn!("cannot follow node `{}`: {error:#}", cluster.node);
@@ -87,27 +117,20 @@ impl Cluster {
                 }
             }
         });
-        receiver
+        self.known.subscribe()
     }
 
-    async fn follow_once(&self, sender: &watch::Sender<NodeMeta>) -> anyhow::Result<()> {
-        let tell = |now: NodeMeta| {
-            sender.send_if_modified(|known| {
-                let changed = *known != now;
-                *known = now;
-                changed
-            });
-        };
+    async fn follow_once(&self) -> anyhow::Result<()> {
         let nodes = self.nodes();
         let field = format!("metadata.name={}", self.node);
         let list = nodes.list(&ListParams::default().fields(&field)).await?;
         let version = list.metadata.resource_version.clone().unwrap_or_default();
-        list.items.iter().map(meta).for_each(&tell);
+        list.items.iter().map(meta).for_each(|node| self.learn(node));
         let parameters = WatchParams::default().fields(&field).timeout(WATCH_SECONDS);
         let mut events = std::pin::pin!(nodes.watch(&parameters, &version).await?);
         while let Some(event) = events.next().await {
             match event? {
-                WatchEvent::Added(node) | WatchEvent::Modified(node) => tell(meta(&node)),
+                WatchEvent::Added(node) | WatchEvent::Modified(node) => self.learn(meta(&node)),
                 WatchEvent::Error(error) => anyhow::bail!("{}", error.message),
                 WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
             }
@@ -181,11 +204,29 @@ impl Cluster {
         }
     }
 
-    /// Tells people through an event of the node; one that cannot be sent is logged.
+    /// Tells people through an event of the node; one that cannot be sent is logged. The same message again is counted.
     pub(super) async fn event(&self, now: u64, reason: &str, message: &str) {
+        let sent = self.send_event(now, reason, message).await;
+        if let Err(error) = sent {
+            tracing::warn!("cannot send the event `{reason}`: {error:#}");
+        }
+    }
+
+    async fn send_event(&self, now: u64, reason: &str, message: &str) -> anyhow::Result<()> {
+        let mut hasher = DefaultHasher::new();
+        (&self.node, reason, message).hash(&mut hasher);
+        let name = format!("gpu-mig-manager.{:016x}", hasher.finish());
         let time = json!(timestamp(now));
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        if let Some(told) = events.get_opt(&name).await? {
+            let again = json!({ "count": told.count.unwrap_or(1).saturating_add(1), "lastTimestamp": time });
+            events
+                .patch(&name, &PatchParams::default(), &Patch::Merge(again))
+                .await?;
+            return Ok(());
+        }
         let event = json!({
-            "metadata": { "generateName": "gpu-mig-manager.", "namespace": "default" },
+            "metadata": { "name": name, "namespace": "default" },
             "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node },
             "reason": reason,
             "message": message.chars().take(1000).collect::<String>(),
@@ -193,14 +234,9 @@ impl Cluster {
             "source": { "component": "gpu-mig-manager", "host": self.node },
             "firstTimestamp": time, "lastTimestamp": time, "count": 1,
         });
-        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
-        let sent = async {
-            let event: Event = serde_json::from_value(event)?;
-            anyhow::Ok(events.create(&PostParams::default(), &event).await?)
-        };
-        if let Err(error) = sent.await {
-            tracing::warn!("cannot send the event `{reason}`: {error:#}");
-        }
+        let event = serde_json::from_value(event)?;
+        events.create(&PostParams::default(), &event).await?;
+        Ok(())
     }
 
     /// Keeps a text in the `ConfigMap` of this node, as what this program's pod owns.

@@ -9,9 +9,8 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
-use gpu_core::nvml::Library;
-use gpu_sharing::mig::manager::{BackOff, NodeMeta};
+use anyhow::{Context as _, anyhow};
+use gpu_sharing::mig::manager::{BackOff, Lease, NodeMeta};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
@@ -20,10 +19,13 @@ use tokio::{
 
 use super::{
     MigManager,
-    attempt::{Attempt, End, start_services},
+    attempt::{Attempt, End},
+    claim,
     cluster::Cluster,
-    config,
+    config, now,
+    pause::{Standing, start_services},
 };
+use crate::mig_apply::Node;
 
 /// How often a file of configurations that is given is looked at: a mounted `ConfigMap` changes behind one's back.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,20 +44,26 @@ pub(super) async fn run(manager: MigManager) -> anyhow::Result<()> {
         () = end.wait() => return Ok(()),
     };
     let mut daemon = Daemon {
-        node: cluster.follow(first),
+        node: cluster.follow(),
         manager,
         cluster,
-        library: None,
+        gpus: None,
+        standing: None,
         changing: Arc::default(),
         tried: None,
         back_off: BackOff::new(),
         due: None,
     };
+    let mut stopped = tokio::select! {
+        () = daemon.take_over(&first) => false,
+        () = end.wait() => true,
+    };
     loop {
-        let stopped = tokio::select! {
-            () = daemon.step() => false,
-            () = end.wait() => true,
-        };
+        stopped = stopped
+            || tokio::select! {
+                () = daemon.step() => false,
+                () = end.wait() => true,
+            };
         let stopped = stopped
             || tokio::select! {
                 () = daemon.news() => false,
@@ -113,7 +121,8 @@ struct Daemon {
     manager: MigManager,
     cluster: Cluster,
     node: watch::Receiver<NodeMeta>,
-    library: Option<Arc<Library>>,
+    gpus: Option<Node>,
+    standing: Option<Standing>,
     changing: Arc<AtomicBool>,
     /// The value and the file that the last attempt was for.
     tried: Option<(String, Option<String>)>,
@@ -123,17 +132,36 @@ struct Daemon {
 }
 
 impl Daemon {
+    /// Ends the lease of another manager, which is gone, and one that has lasted longer than it was to: before anything else.
+    async fn take_over(&self, node: &NodeMeta) {
+        let lease = Lease::of(node).filter(|lease| lease.is_over(&self.manager.owner(), now()));
+        if let Some(lease) = lease {
+            tracing::info!("ending the wait that `{}` has asked for", lease.owner);
+            if let Err(error) = self.resume(node).await {
+                tracing::warn!("{error:#}");
+            }
+        }
+    }
+
     /// Makes an attempt, if the value or the file is new, or one that failed is due.
     async fn step(&mut self) {
         let node = self.node.borrow_and_update().clone();
         let Some(value) = node.config() else {
-            self.tried = None;
-            self.due = None;
-            // Nobody asks for anything: then nobody has to wait.
-            if let Err(error) = self.resume(&node).await {
-                tracing::warn!("{error:#}");
-                self.due = Some(Instant::now() + self.back_off.pause());
+            if self.tried.take().is_some() {
+                self.due = None;
+                self.back_off = BackOff::new();
             }
+            if self.due.is_some_and(|due| due > Instant::now()) {
+                return;
+            }
+            // Nobody asks for anything: then nobody has to wait.
+            self.due = match self.resume(&node).await {
+                Ok(()) => None,
+                Err(error) => {
+                    tracing::warn!("{error:#}");
+                    Some(Instant::now() + self.back_off.pause())
+                }
+            };
             return;
         };
         let asked = (value.to_owned(), self.file());
@@ -143,12 +171,14 @@ impl Daemon {
         }
         if is_new {
             self.back_off = BackOff::new();
+            self.standing = None;
         }
         self.tried = Some(asked);
         let attempt = Attempt {
             manager: &self.manager,
             cluster: &self.cluster,
-            library: &mut self.library,
+            gpus: &mut self.gpus,
+            standing: &mut self.standing,
             value,
             changing: Arc::clone(&self.changing),
         };
@@ -187,12 +217,17 @@ impl Daemon {
         }
     }
 
-    /// Ends every wait: services of the host first, since the lease that names them goes with the rest.
+    /// Gives up the GPUs and ends every wait: services of the host first, since the lease that names them goes with the rest.
+    ///
+    /// # Errors
+    /// If a service does not start, which stays noted, or the API server cannot be told.
     async fn resume(&self, node: &NodeMeta) -> anyhow::Result<()> {
-        for error in start_services(&self.manager, node).await {
-            tracing::warn!("{error:#}");
+        if !self.changing.load(SeqCst) {
+            claim::release(&self.manager).await;
         }
-        self.cluster.write(&node.resumed()).await
+        let (unstarted, reason) = start_services(&self.manager, node).await;
+        self.cluster.write(&node.resumed(&unstarted)).await?;
+        reason.map_or(Ok(()), |reason| Err(anyhow!(reason)))
     }
 
     /// Lets everybody go on, if GPUs are not being changed this moment: then the next start does.

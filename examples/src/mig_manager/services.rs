@@ -130,7 +130,7 @@ pub(super) fn tell_host_manager(drop_in: &Path, value: &str) -> anyhow::Result<b
     lines.insert(at, format!("Environment=\"{SELECTED}{value}\""));
     let new = lines.join("\n") + "\n";
     if new == text {
-        return Ok(false);
+        return Ok(true);
     }
     let temporary = drop_in.with_extension("conf.new");
     fs::write(&temporary, new)
@@ -156,7 +156,8 @@ mod tests {
         assert!(tell_host_manager(&file, "all-1g.10gb").unwrap());
         let expected = "[Service]\nEnvironment=\"MIG_PARTED_SELECTED_CONFIG=all-1g.10gb\"\nEnvironment=\"OTHER=1\"\n";
         assert_eq!(fs::read_to_string(&file).unwrap(), expected);
-        assert!(!tell_host_manager(&file, "all-1g.10gb").unwrap());
+        assert!(tell_host_manager(&file, "all-1g.10gb").unwrap());
+        assert_eq!(fs::read_to_string(&file).unwrap(), expected);
     }
 
     #[test]

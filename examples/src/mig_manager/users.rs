@@ -1,28 +1,42 @@
-//! Who uses instances that have to go.
+//! Who uses what has to go, and who of them has to go for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpu_core::{GpuUuid, Inventory, Usage};
+use gpu_core::{GpuProcess, GpuUuid, Inventory, Usage};
 use gpu_sharing::mig::{
-    NodePlan,
+    NodePlan, Wanted,
     manager::{Lease, names},
+    parted::Selection,
+    plan_node,
 };
 use k8s_openapi::api::core::v1::Pod;
 
-/// Pods and processes of the host that use instances which a plan destroys, or GPUs whose mode it changes.
+use crate::mig_apply;
+
+/// Namespace and name of a pod.
+pub(super) type PodName = (String, String);
+
+/// How GPUs can become what is wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Instances are only added: nobody is disturbed.
+    Adds,
+    /// Once those are gone who wait by their label.
+    Waits,
+    /// Once these are gone as well, and why it does not go with them.
+    Without(Users, String),
+}
+
+/// Pods and processes of the host that hold what has to go.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Users {
-    /// Namespace and name.
-    pub(super) pods: BTreeSet<(String, String)>,
-    /// Of no pod of this node.
+    /// As few as can be on each GPU.
+    pub(super) pods: BTreeSet<PodName>,
+    /// Of no pod of this node, where evictions alone do not help.
     pub(super) processes: BTreeSet<String>,
 }
 
 impl Users {
-    pub(super) fn is_empty(&self) -> bool {
-        self.pods.is_empty() && self.processes.is_empty()
-    }
-
     pub(super) fn names(&self) -> String {
         let pods = self
             .pods
@@ -32,71 +46,121 @@ impl Users {
             .collect::<Vec<_>>()
             .join(", ")
     }
+}
 
-    /// Of a plan that was made as if nothing were in use. Pods that wait by their label are left out: they will go.
-    pub(super) fn of(plan: &NodePlan, inventory: &Inventory, usage: &Usage, pods: &[Pod], lease: &Lease) -> Self {
-        let mut users = Self::default();
-        let by_uid: BTreeMap<_, _> = pods
-            .iter()
-            .filter_map(|pod| Some((pod.metadata.uid.as_deref()?, pod)))
-            .collect();
-        for change in &plan.plan.changes {
-            let Some(gpu) = inventory.gpus.iter().find(|gpu| gpu.uuid.as_str() == change.gpu) else {
+impl Way {
+    /// The way on which the fewest are disturbed.
+    ///
+    /// # Errors
+    /// If there is none even if nothing were in use.
+    pub(super) fn to(
+        selection: &Selection,
+        inventory: &Inventory,
+        usage: &Usage,
+        pods: &[Pod],
+        lease: &Lease,
+    ) -> anyhow::Result<Self> {
+        mig_apply::plan(inventory, &Usage::default(), selection)?;
+        if let Ok(plan) = plan_node(inventory, usage, &selection.wanted) {
+            return Ok(if disturbs(&plan) { Self::Waits } else { Self::Adds });
+        }
+        let usage = without(usage, |process| {
+            pod_of(process, pods).is_some_and(|pod| waits(pod, lease))
+        });
+        let Err(refused) = plan_node(inventory, &usage, &selection.wanted) else {
+            return Ok(Self::Waits);
+        };
+        let mut users = Users::default();
+        for refused in &refused {
+            let Some(wanted) = selection.wanted.get(&refused.gpu) else {
                 continue;
             };
-            let gone = |gi: Option<u32>, ci: Option<u32>| {
-                let instances = gpu.mig.iter().flat_map(|mig| &mig.gpu_instances);
-                let mut of = instances.filter(|live| gi.is_none_or(|gi| gi == live.id));
-                change.mode.is_some()
-                    || of.any(|live| {
-                        let at = |start: u8| u32::from(start) == live.placement.start;
-                        let whole = change.destroyed.iter().any(|gone| at(gone.placement.start));
-                        let parts = change
-                            .compute
-                            .iter()
-                            .filter(|compute| at(compute.instance.placement.start));
-                        let parts = parts.flat_map(|compute| &compute.destroyed).any(|part| {
-                            let mut same = live
-                                .compute_instances
-                                .iter()
-                                .filter(|live| live.placement.start == part.start);
-                            same.any(|live| ci.is_none_or(|ci| ci == live.id))
-                        });
-                        whole || parts
-                    })
-            };
-            for process in processes(usage, &gpu.uuid) {
-                if !gone(process.gpu_instance, process.compute_instance) {
-                    continue;
-                }
-                let uid = process
-                    .container
-                    .as_ref()
-                    .and_then(|container| container.pod_uid.as_deref());
-                match uid.and_then(|uid| by_uid.get(uid)) {
-                    Some(pod) if waits(pod, lease) => {}
-                    Some(pod) => drop(users.pods.insert(identity(pod))),
-                    None => {
-                        let command = process.command.as_deref().unwrap_or("?");
-                        users.processes.insert(format!("process {} ({command})", process.pid));
-                    }
-                }
-            }
+            users.of(&refused.gpu, wanted, inventory, &usage, pods);
         }
-        users
+        let reasons: Vec<_> = refused
+            .iter()
+            .map(|refused| mig_apply::indexed(&refused.to_string(), inventory))
+            .collect();
+        Ok(Self::Without(users, reasons.join("; ")))
     }
 }
 
-fn processes<'a>(usage: &'a Usage, gpu: &GpuUuid) -> impl Iterator<Item = &'a gpu_core::GpuProcess> {
-    let gpu = gpu.clone();
-    usage
-        .gpus
-        .iter()
-        .filter(move |used| used.gpu == gpu)
-        .flat_map(|used| &used.processes)
+impl Users {
+    /// Adds those who hold what has to go of a GPU: the fewest pods beside those that go already, or all that use it.
+    ///
+    /// Pods of one place go together, or none of them needs to: so it is places that are tried, and a GPU has few.
+    fn of(&mut self, gpu: &GpuUuid, wanted: &Wanted, inventory: &Inventory, usage: &Usage, pods: &[Pod]) {
+        const MOST: usize = 10;
+        let usage = without(usage, |process| {
+            pod_of(process, pods).is_some_and(|pod| self.pods.contains(&identity(pod)))
+        });
+        let mut places: BTreeMap<_, BTreeSet<PodName>> = BTreeMap::new();
+        let mut hosts = BTreeSet::new();
+        for process in processes(&usage, gpu) {
+            let place = (process.gpu_instance, process.compute_instance);
+            if let Some(pod) = pod_of(process, pods) {
+                places.entry(place).or_default().insert(identity(pod));
+            } else {
+                let command = process.command.as_deref().unwrap_or("?");
+                hosts.insert(format!("process {} ({command})", process.pid));
+            }
+        }
+        let users: BTreeSet<_> = places.values().flatten().cloned().collect();
+        let places: Vec<_> = places.into_values().collect();
+        let mut choices: Vec<BTreeSet<_>> = if places.len() > MOST {
+            vec![users.clone()]
+        } else {
+            let chosen = |mask: u32| {
+                let chosen = places.iter().enumerate().filter(move |(at, _)| mask >> at & 1 == 1);
+                chosen.flat_map(|(_, pods)| pods).cloned().collect()
+            };
+            (0..1 << places.len()).map(chosen).collect()
+        };
+        choices.sort_by_key(BTreeSet::len);
+        let wanted = BTreeMap::from([(gpu.clone(), wanted.clone())]);
+        let works = |gone: &BTreeSet<PodName>| {
+            let usage = without(&usage, |process| {
+                pod_of(process, pods).is_some_and(|pod| gone.contains(&identity(pod)))
+            });
+            plan_node(inventory, &usage, &wanted).is_ok()
+        };
+        if let Some(gone) = choices.into_iter().find(works) {
+            self.pods.extend(gone);
+            return;
+        }
+        self.pods.extend(users);
+        self.processes.extend(hosts);
+    }
 }
 
-pub(super) fn identity(pod: &Pod) -> (String, String) {
+fn disturbs(plan: &NodePlan) -> bool {
+    plan.plan.changes.iter().any(|change| {
+        change.mode.is_some()
+            || !change.destroyed.is_empty()
+            || change.compute.iter().any(|compute| !compute.destroyed.is_empty())
+    })
+}
+
+fn without(usage: &Usage, goes: impl Fn(&GpuProcess) -> bool) -> Usage {
+    let mut usage = usage.clone();
+    for gpu in &mut usage.gpus {
+        gpu.processes.retain(|process| !goes(process));
+    }
+    usage
+}
+
+fn processes<'a>(usage: &'a Usage, gpu: &GpuUuid) -> impl Iterator<Item = &'a GpuProcess> {
+    let used = usage.gpus.iter().find(|used| used.gpu == *gpu);
+    used.into_iter().flat_map(|used| &used.processes)
+}
+
+/// The pod of a process; `None` for one of the host, and where it cannot be seen.
+fn pod_of<'a>(process: &GpuProcess, pods: &'a [Pod]) -> Option<&'a Pod> {
+    let uid = process.container.as_ref()?.pod_uid.as_deref()?;
+    pods.iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
+}
+
+pub(super) fn identity(pod: &Pod) -> PodName {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     (text(&pod.metadata.namespace), text(&pod.metadata.name))
 }

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::{program, run, stderr, stdout};
 
+mod reset;
+
 const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/mig-parted-0.15.0");
 
 /// A simulated node and a folder for files.
@@ -345,13 +347,80 @@ fn what_cannot_be_is_refused_before_any_gpu_is_touched() {
 #[test]
 fn a_file_asks_nothing_of_gpus_that_cannot_do_it() {
     let bench = Bench::new("mixed", 4);
-    let names: Vec<_> = bench.node.gpus().iter().map(|gpu| gpu.board.clone()).collect();
     let output = bench.apply("{ devices: all, mig-enabled: true, mig-devices: {} }");
     succeeds(&output);
+    let capable = bench
+        .node
+        .gpus()
+        .iter()
+        .map(|gpu| gpu.board.starts_with("A100") || gpu.board.starts_with("A30"));
+    for (gpu, capable) in capable.enumerate() {
+        let board = &bench.node.gpus()[gpu].board;
+        let note = format!("note: GPU {gpu} (");
+        assert_eq!(
+            stderr(&output).contains(&note),
+            !capable,
+            "{board}: {}",
+            stderr(&output)
+        );
+        assert_eq!(bench.node.mig_mode(gpu).unwrap().0, capable, "{board}");
+    }
     let config = bench.dir.path().join("config.yaml");
     let asserted = bench.mig(&["assert", "-f", config.to_str().expect("text")]);
     succeeds(&asserted);
-    assert!(!names.is_empty());
+}
+
+#[test]
+fn a_gpu_that_no_entry_is_about_is_named() {
+    let bench = Bench::new("mixed", 4);
+    let notes = |entry: &str| {
+        let output = bench.apply(entry);
+        succeeds(&output);
+        let notes = stderr(&output)
+            .lines()
+            .filter(|line| line.starts_with("note: `device-filter`"));
+        notes.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let a100 = "device-filter: '0x20B510DE', devices: all, mig-enabled: true, mig-devices: {}";
+    let expected = "note: `device-filter` leaves out GPU 1, 2, 3, and no other entry is about it: it stays as it is";
+    assert_eq!(notes(&format!("{{ {a100} }}")), [expected]);
+    assert!(
+        notes(&format!(
+            "{{ {a100} }}\n  - {{ devices: [1, 2, 3], mig-enabled: false }}"
+        ))
+        .is_empty()
+    );
+    assert!(notes("{ devices: all, mig-enabled: false }").is_empty());
+}
+
+#[test]
+fn a_gpu_that_cannot_be_read_fails_what_may_be_about_it() {
+    #[track_caller]
+    fn check(bench: &Bench, entry: &str, expected: bool) {
+        let config = bench.config(entry);
+        let config = config.to_str().expect("text");
+        for command in ["apply", "assert", "plan"] {
+            let output = bench.mig(&[command, "-f", config]);
+            assert_eq!(output.status.success(), expected, "{command}: {}", stderr(&output));
+            let error = format!("error: cannot use `{config}`: configuration `x`: GPU 1 is lost: ");
+            assert_eq!(
+                stderr(&output).contains(&error),
+                !expected,
+                "{command}: {}",
+                stderr(&output)
+            );
+        }
+    }
+    let bench = Bench::new("h100", 2);
+    bench.node.lose(1).unwrap();
+    let seven = |devices: &str| format!("{{ {devices}, mig-enabled: true, mig-devices: {{ 1g.10gb: 7 }} }}");
+    check(&bench, &seven("devices: all"), false);
+    check(&bench, &seven("devices: [1]"), false);
+    // What kind of GPU it is cannot be read either.
+    check(&bench, &seven("device-filter: '0x233010DE', devices: all"), false);
+    assert!(!bench.node.mig_mode(0).unwrap().0, "nothing was touched");
+    check(&bench, &seven("devices: [0]"), true);
+    assert_eq!(bench.layout(0).len(), 7);
 }
 
 #[test]
@@ -424,6 +493,15 @@ fn a_checkpoint_brings_every_place_back() {
     succeeds(&bench.mig(&["restore", "-f", file]));
     assert_eq!((bench.layout(0), bench.layout(1)), (Vec::new(), before));
     assert_eq!(bench.uuids(1).len(), 5);
+    let mut twice: serde_json::Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    let devices = twice["MigState"]["Devices"].as_array_mut().unwrap();
+    devices.push(devices[0].clone());
+    let uuid = devices[0]["UUID"].as_str().unwrap().to_owned();
+    let twice = bench.file("twice.json", &twice.to_string());
+    fails(
+        &bench.mig(&["restore", "-f", twice.to_str().unwrap()]),
+        &format!("error: cannot use `{}`: GPU `{uuid}` is in it twice\n", twice.display()),
+    );
     let other = Bench::new("h100", 1);
     fs::write(file, fs::read_to_string(file).unwrap().replace("GPU-", "GPU-0")).unwrap();
     assert_eq!(other.mig(&["restore", "-f", file]).status.code(), Some(1));
@@ -465,6 +543,21 @@ fn hooks_get_what_is_documented_and_a_failing_one_stops_all() {
     assert_eq!(
         fs::read_to_string(&out).unwrap(),
         "exit\nstart\nmode\nconfig\nexit\nstart\nexit\n"
+    );
+}
+
+#[test]
+fn a_failing_last_hook_hides_nothing_of_what_was_done() {
+    let bench = Bench::new("h100", 1);
+    let hooks = bench.file(
+        "hooks.yaml",
+        "version: v1\nhooks:\n  apply-exit: [{ command: /bin/false }]\n",
+    );
+    let config = bench.config("{ devices: all, mig-enabled: true, mig-devices: { 7g.80gb: 1 } }");
+    let output = bench.mig(&["apply", "-f", config.to_str().unwrap(), "-k", hooks.to_str().unwrap()]);
+    fails(
+        &output,
+        "enable MIG on GPU 0\ncreate 7g.80gb@0 on GPU 0\nerror: the apply-exit hook `/bin/false` failed: exit status: 1\n",
     );
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub(crate) stubborn: bool,
     /// Whether a disruption budget forbids evictions.
     pub(crate) budget: bool,
+    /// Whether the node can be read, but not listed or watched.
+    pub(crate) blind: bool,
     /// Requests for the node that are answered with an error before it works again.
     pub(crate) failures: u32,
     /// The number of requests so far, watches left out, and the one that is carried out and never answered.
@@ -90,7 +92,7 @@ impl Api {
         let mut words = line.split(' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        if query.contains("watch=true") {
+        if query.contains("watch=true") && !(self.state().blind && path.ends_with("nodes")) {
             return self.watch(stream, path);
         }
         let (status, answer) = self.request(method, path, query, &body);
@@ -111,8 +113,9 @@ impl Api {
     fn request(&self, method: &str, path: &str, query: &str, body: &Value) -> (u16, Value) {
         let mut state = self.state();
         let parts: Vec<_> = path.trim_start_matches("/api/v1/").split('/').collect();
-        if parts[0] == "nodes" && state.failures > 0 {
-            state.failures -= 1;
+        let is_blind = state.blind && parts.len() == 1;
+        if parts[0] == "nodes" && (is_blind || state.failures > 0) {
+            state.failures -= u32::from(!is_blind);
             return (
                 500,
                 json!({ "kind": "Status", "status": "Failure", "message": "no", "reason": "x", "code": 500 }),
@@ -143,6 +146,16 @@ impl Api {
                 state.events.push(body.clone());
                 (201, body.clone())
             }
+            ("GET" | "PATCH", ["namespaces", _, "events", name]) => {
+                let mut events = state.events.iter_mut();
+                let Some(event) = events.find(|event| event["metadata"]["name"] == *name) else {
+                    return not_found(path);
+                };
+                for (key, value) in body.as_object().into_iter().flatten() {
+                    event[key] = value.clone();
+                }
+                (200, event.clone())
+            }
             ("POST", ["namespaces", _, "pods", _, "eviction"]) if state.budget => {
                 let refused = "Cannot evict pod as it would violate the pod's disruption budget.";
                 (
@@ -159,10 +172,7 @@ impl Api {
                     json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 }),
                 )
             }
-            _ => (
-                404,
-                json!({ "kind": "Status", "status": "Failure", "message": path, "reason": "NotFound", "code": 404 }),
-            ),
+            _ => not_found(path),
         }
     }
 
@@ -211,6 +221,13 @@ impl State {
             selector.is_none_or(|selector| selector.iter().all(|(key, value)| labels.get(key) == Some(value)))
         });
     }
+}
+
+fn not_found(path: &str) -> (u16, Value) {
+    (
+        404,
+        json!({ "kind": "Status", "status": "Failure", "message": path, "reason": "NotFound", "code": 404 }),
+    )
 }
 
 fn merge(values: &mut serde_json::Map<String, Value>, changes: &Value) {

@@ -27,7 +27,7 @@ is-active) [ -e "$ROOT/units/$3" ] ;;
 stop)
     while [ "$(cat "$ROOT/hangs" 2>/dev/null)" = "$2" ]; do sleep 0.01; done
     [ "$(cat "$ROOT/refuses" 2>/dev/null)" != "$2" ] && rm "$ROOT/units/$2" ;;
-start) touch "$ROOT/units/$2" ;;
+start) [ "$(cat "$ROOT/dead" 2>/dev/null)" != "$2" ] && touch "$ROOT/units/$2" ;;
 reboot | daemon-reload) ;;
 *) exit 1 ;;
 esac
@@ -203,6 +203,67 @@ fn a_service_that_does_not_stop_fails_the_change_before_it_begins() {
     assert_eq!(bench.reason(), "`systemctl stop dcgm.service` failed on the host");
     assert!(bench.unit("nvsm.service").exists());
     assert_eq!(bench.devices().len(), 1);
+}
+
+#[test]
+fn a_service_that_does_not_start_again_is_noted_and_tried_at_each_attempt() {
+    let bench = Bench::new();
+    bench.systemd(&["nvsm.service", "dcgm.service"]);
+    bench.node.create_mig(0, "7g.80gb", None).unwrap();
+    fs::write(bench.path("host/dead"), "dcgm.service").unwrap();
+    bench.ask("halves");
+    let manager = bench.start(&[SHUTDOWN]);
+    let noted = |state: &super::State| {
+        let lease = state.annotations.get("nvidia.com/mig.pause-lease");
+        let lease: Option<Value> = lease.and_then(|lease| serde_json::from_str(lease.as_str()?).ok());
+        state.labels[CLIENT] == "true" && lease.is_some_and(|lease| lease["services"] == json!(["dcgm.service"]))
+    };
+    bench.wait("noted", noted);
+    let told = "nvidia.com/mig.config.state";
+    assert_eq!(bench.api.state().labels[told], "failed");
+    assert_eq!(bench.reason(), "`systemctl start dcgm.service` failed on the host");
+    assert_eq!(bench.devices().len(), 4);
+    bench.told();
+    bench.is_told("start dcgm.service");
+    bench.wait("noted still", noted);
+    assert_eq!(
+        bench.api.state().labels[told],
+        "failed",
+        "the GPUs are as asked, and the node is not as it was"
+    );
+    // Also where nobody asks for anything any more, and by another manager.
+    manager.kill();
+    bench.ask_nothing();
+    bench.told();
+    let manager = bench.start(&[SHUTDOWN]);
+    bench.is_told("start dcgm.service");
+    fs::remove_file(bench.path("host/dead")).unwrap();
+    bench.resumes();
+    assert!(bench.unit("dcgm.service").exists());
+    manager.end();
+}
+
+#[test]
+fn what_belongs_to_an_applied_value_is_made_up_for() {
+    let bench = Bench::new();
+    bench.systemd(&[]);
+    let drop_in = bench.path("host/etc/systemd/system/nvidia-mig-manager.service.d/override.conf");
+    fs::create_dir_all(drop_in.parent().unwrap()).unwrap();
+    fs::write(&drop_in, "[Service]\n").unwrap();
+    let in_the_way = drop_in.with_extension("conf.new");
+    fs::create_dir(&in_the_way).unwrap();
+    bench.ask("halves");
+    let _manager = bench.start(&[]);
+    bench.ends("failed", "halves");
+    assert_eq!(bench.devices().len(), 4);
+    let requests = bench.api.state().requests;
+    bench.wait("tried again", |state| state.requests > requests + 1);
+    bench.ends("failed", "halves");
+    fs::remove_dir(&in_the_way).unwrap();
+    bench.ends("success", "halves");
+    let text = fs::read_to_string(&drop_in).unwrap();
+    assert!(text.contains("MIG_PARTED_SELECTED_CONFIG=halves"), "{text}");
+    assert_eq!(bench.told(), ["daemon-reload"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 mod api;
 mod host;
 mod killed;
+mod users;
 
 use api::{Api, State};
 
@@ -28,6 +29,10 @@ mig-configs:
   - { devices: all, mig-enabled: true, mig-devices: { 1g.10gb: 7 } }
   halves:
   - { devices: all, mig-enabled: true, mig-devices: { 3g.40gb: 2 } }
+  half:
+  - { devices: [0], mig-enabled: true, mig-devices: { 3g.40gb: 1 } }
+  whole:
+  - { devices: [0], mig-enabled: true, mig-devices: { 7g.80gb: 1 } }
   off:
   - { devices: all, mig-enabled: false }
   wrong:
@@ -175,17 +180,21 @@ impl Bench {
 
     /// Makes a pod use an instance of GPU 0.
     fn use_instance(&self, name: &str) {
-        let uid = "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11";
         self.api
             .change(|state| state.pods.push(pod(name, &json!({}), "ReplicaSet")));
-        let used = self.node.mig(0).expect("the state")[0].id;
+        self.runs(0, 4242, "3fb9bd86-c3d7-4c1d-9d0c-0d6a5a3f1f11");
+    }
+
+    /// Lets a process of a pod run on an instance of GPU 0, by its place in the list.
+    fn runs(&self, instance: usize, pid: u32, uid: &str) {
+        let used = self.node.mig(0).expect("the state")[instance].id;
         let load = Load {
             instance: Some((used, 0)),
-            pid: Some(4242),
+            pid: Some(pid),
             ..Load::default()
         };
         self.node.load(0, load).expect("it runs");
-        let process = self.path("host/proc/4242");
+        let process = self.path("host/proc").join(pid.to_string());
         fs::create_dir_all(&process).expect("a folder");
         fs::write(process.join("comm"), "train\n").expect("a file");
         let group = format!(
@@ -317,35 +326,6 @@ fn what_cannot_be_fails_at_once_and_an_edit_of_the_file_mends_it() {
 }
 
 #[test]
-fn a_pod_that_uses_what_has_to_go_is_named_and_evicted_only_where_that_is_asked() {
-    let bench = Bench::new();
-    bench.node.create_mig(0, "7g.80gb", None).unwrap();
-    bench.use_instance("training");
-    bench.ask("halves");
-    let manager = bench.start(&[]);
-    bench.ends("failed", "halves");
-    assert!(bench.reason().contains("pod apps/training"), "{}", bench.reason());
-    let event = bench.api.state().events[0].clone();
-    assert!(
-        event["message"].as_str().unwrap().contains("pod apps/training"),
-        "{event}"
-    );
-    assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 1));
-    manager.end();
-
-    bench.api.change(|state| state.budget = true);
-    let manager = bench.start(&["--evict-pods"]);
-    bench.pauses();
-    assert!(bench.api.state().evicted.is_empty());
-    bench.node.unload(0, None).unwrap();
-    bench.api.change(|state| state.budget = false);
-    bench.ends("success", "halves");
-    assert_eq!(bench.api.state().evicted, ["training"]);
-    assert_eq!(bench.devices().len(), 4);
-    manager.end();
-}
-
-#[test]
 fn a_manager_that_was_killed_while_others_wait_is_repaired_by_its_next_start() {
     let bench = Bench::new();
     let manager = bench.start_paused(&[]);
@@ -381,9 +361,59 @@ fn pods_that_do_not_go_end_in_failure_and_nobody_waits_for_ever() {
     bench.ends("failed", "halves");
     assert_eq!(bench.reason(), "these pods are not gone after 1 s: apps/client");
     assert_eq!(bench.devices().len(), 1);
-    // It is tried again by itself.
-    bench.api.change(|state| state.stubborn = false);
+    // It is tried again by itself, and nobody waits again while that pod stands there.
+    let requests = bench.api.state().requests;
+    bench.wait("tried again", |state| state.requests > requests + 2);
+    bench.ends("failed", "halves");
+    assert_eq!(bench.pauses_so_far(), 1);
+    bench.api.change(|state| {
+        state.stubborn = false;
+        state.pods.clear();
+    });
     bench.ends("success", "halves");
+    assert_eq!(bench.pauses_so_far(), 2);
+}
+
+#[test]
+fn a_gpu_that_is_lost_fails_the_node_until_it_is_back() {
+    let bench = Bench::new();
+    bench.node.lose(1).unwrap();
+    bench.ask("all-1g.10gb");
+    let _manager = bench.start(&[]);
+    bench.ends("failed", "all-1g.10gb");
+    assert!(bench.reason().contains("GPU 1 is lost"), "{}", bench.reason());
+    assert_eq!((bench.pauses_so_far(), bench.devices().len()), (0, 0));
+    bench.node.restore(1).unwrap();
+    bench.ends("success", "all-1g.10gb");
+    assert_eq!(bench.devices().len(), 14);
+}
+
+#[test]
+fn a_value_that_is_seen_by_reading_alone_is_applied_and_the_old_one_is_left() {
+    let bench = Bench::new();
+    bench.api.change(|state| state.blind = true);
+    let _manager = bench.start_paused(&[]);
+    bench.ask("all-1g.10gb");
+    bench.api.change(|state| state.stubborn = false);
+    bench.ends("success", "all-1g.10gb");
+    assert_eq!(bench.devices().len(), 14);
+}
+
+#[test]
+fn a_lease_of_a_manager_that_is_gone_ends_before_anything_else() {
+    let bench = Bench::new();
+    bench.api.change(|state| {
+        state.labels.insert(CLIENT.to_owned(), json!(PAUSE));
+        let lease = json!({ "owner": "manager-0", "deadline": 9_999_999_999_u64, "paused": { CLIENT: "true" } });
+        let lease = json!(lease.to_string());
+        state.annotations.insert("nvidia.com/mig.pause-lease".to_owned(), lease);
+    });
+    bench.ask("halves");
+    let _manager = bench.start(&[]);
+    bench.ends("success", "halves");
+    let first = bench.api.state().patches[0].clone();
+    assert_eq!(first["labels"], json!({ CLIENT: "true" }));
+    assert_eq!(first["annotations"], json!({ "nvidia.com/mig.pause-lease": null }));
 }
 
 #[test]
@@ -392,6 +422,8 @@ fn a_signal_while_others_wait_lets_them_go_on() {
     let manager = bench.start_paused(&[]);
     manager.end();
     bench.nobody_waits();
+    let owners = fs::read_to_string(bench.path("host/run/nvidia-gpu-owners.json")).unwrap();
+    assert_eq!(owners, r#"{"version":1,"owners":{}}"#);
 }
 
 #[test]

@@ -17,7 +17,7 @@
 //!
 //! // Whatever happens then, things are as before.
 //! let outcome = Outcome { state: State::Failed, value: "all-1g.10gb", reason: Some("GPU 0: …") };
-//! node.apply(&outcome.end(&node));
+//! node.apply(&outcome.end(&node, &[]));
 //! assert_eq!(node.labels["nvidia.com/gpu.deploy.device-plugin"], "true");
 //! assert_eq!(node.labels[names::STATE], "failed");
 //! ```

@@ -37,6 +37,7 @@ mod export;
 mod file;
 mod generate;
 mod hooks;
+mod note;
 mod parse;
 mod select;
 mod write;
@@ -47,6 +48,7 @@ pub use self::{
     file::{Config, Configs, DeviceFilter, Devices, NoSuchConfig, ParseDeviceFilterError, Spec},
     generate::{NoProfiles, generate},
     hooks::{Command, Hook, Hooks},
+    note::Note,
     parse::Error,
-    select::{Difference, Note, SelectError, Selection},
+    select::{Difference, SelectError, Selection},
 };

@@ -1,8 +1,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use gpu_core::Inventory;
 
-use super::{Source, hooks::RunHooks, inventory, open, tell_notes};
+use super::{Source, hooks::RunHooks, tell_notes, tell_problems};
 use crate::{
     hardware::Hardware,
     mig_apply::{Extent, Node, Report, indexed, plan},
@@ -19,7 +20,7 @@ pub(in crate::gpuctl) struct Apply {
     #[arg(short = 'k', long, env = "MIG_PARTED_HOOKS_FILE", value_name = "PATH")]
     hooks_file: Option<PathBuf>,
 
-    /// A MIG mode that takes a reset is left noted for the next one
+    /// A MIG mode that takes a reset is left noted for the next one; without `--mode-only` it is refused
     #[arg(short, long, env = "MIG_PARTED_SKIP_RESET", value_parser = vendor::parse_bool, num_args = 0..=1,
           require_equals = true, default_value = "false", default_missing_value = "true")]
     skip_reset: bool,
@@ -85,20 +86,16 @@ impl Apply {
         );
         hooks.set("MIG_PARTED_SKIP_RESET", self.skip_reset);
         hooks.set("MIG_PARTED_MODE_CHANGE_ONLY", self.mode_only);
-        let library = open(&self.hardware)?;
-        let inventory = inventory(&library, &self.hardware)?;
+        let mut node = Node::new(self.hardware.clone());
+        let inventory = node.inventory()?;
+        tell_problems(&inventory);
         tell_notes(&self.source.select(&configs, &inventory)?);
-        let node = Node {
-            library: &library,
-            hardware: &self.hardware,
-        };
         let extent = Extent {
             mode_only: self.mode_only,
             skip_reset: self.skip_reset,
         };
-        let report =
-            hooks.around(|hooks| node.change(&|inventory| self.source.select(&configs, inventory), extent, hooks))?;
-        tell(&report);
+        let select = |inventory: &Inventory| self.source.select(&configs, inventory);
+        hooks.around(|hooks| node.change(&select, extent, hooks).map(|report| tell(&report)))?;
         print("MIG configuration applied successfully\n")
     }
 }
@@ -116,14 +113,15 @@ pub(super) fn tell(report: &Report) {
 
 fn show(source: &Source, mode_only: bool, output: Output, hardware: &Hardware) -> anyhow::Result<()> {
     let configs = source.configs()?;
-    let library = open(hardware)?;
-    let inventory = inventory(&library, hardware)?;
+    let mut node = Node::new(hardware.clone());
+    let inventory = node.inventory()?;
+    tell_problems(&inventory);
     let mut selection = source.select(&configs, &inventory)?;
     tell_notes(&selection);
     if mode_only {
         selection = selection.mode_only(&inventory);
     }
-    let planned = plan(&inventory, &library.usage(&hardware.host_root)?, &selection)?;
+    let planned = plan(&inventory, &node.usage()?, &selection)?;
     for gpu in &planned.by_catalogue {
         let text = format!("note: {gpu} tells its profiles once MIG mode is on: its part is by the catalogue");
         remark(indexed(&text, &inventory));

@@ -60,18 +60,13 @@ impl Restore {
             self.hooks_file.as_deref().unwrap_or("".as_ref()).display(),
         );
         hooks.set("MIG_PARTED_MODE_CHANGE_ONLY", self.mode_only);
-        let library = open(&self.hardware)?;
-        let node = Node {
-            library: &library,
-            hardware: &self.hardware,
-        };
+        let mut node = Node::new(self.hardware.clone());
         let extent = Extent {
             mode_only: self.mode_only,
             skip_reset: false,
         };
         let select = |inventory: &Inventory| checkpoint.select(inventory).with_context(file);
-        let report = hooks.around(|hooks| node.change(&select, extent, hooks))?;
-        tell(&report);
+        hooks.around(|hooks| node.change(&select, extent, hooks).map(|report| tell(&report)))?;
         print("MIG configuration restored successfully\n")
     }
 }

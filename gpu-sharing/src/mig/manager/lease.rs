@@ -7,17 +7,18 @@ use super::{Change, NodeMeta, State, names};
 /// Who has asked the programs that use GPUs to wait, and how things were before.
 ///
 /// It is written in one patch with the labels that make them wait, and removed in one with their return, so that whoever
-/// finds it can restore all, also after the deadline and without its owner.
+/// finds it can restore all. A manager that starts on the node does that at once with a lease that [is over](Self::is_over);
+/// while none runs there, nobody does: then a person gives the labels back what `paused` says, and removes the annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
     /// The name of the pod that asked.
     pub owner: String,
-    /// When it is done at the latest: seconds since 1970, UTC.
+    /// When who waits goes on at the latest: seconds since 1970, UTC.
     pub deadline: u64,
     /// The labels that were changed and what they were.
     pub paused: BTreeMap<String, String>,
-    /// Services of the host that were stopped, in that order.
+    /// Services of the host that were stopped, in that order. Those that do not start again keep a lease in which nobody waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
 }
@@ -49,6 +50,12 @@ impl Lease {
             paused: deployed.collect(),
             services: earlier.map(|earlier| earlier.services).unwrap_or_default(),
         }
+    }
+
+    /// Whether nobody is to wait for it any more: it is another's, or lasts longer than it was to. Of one node's managers only
+    /// one runs, so that another's owner is gone.
+    pub fn is_over(&self, owner: &str, now: u64) -> bool {
+        self.owner != owner || now > self.deadline
     }
 
     /// Makes the programs wait, and reports that the value is being applied.
@@ -83,8 +90,8 @@ impl Lease {
 
 /// Ends every wait on a node: each label that still says so gets back what its lease noted, or `true` without a lease.
 ///
-/// What somebody has set meanwhile stays.
-pub(super) fn restored(node: &NodeMeta) -> Change {
+/// What somebody has set meanwhile stays, and so do services that did not start.
+pub(super) fn restored(node: &NodeMeta, unstarted: &[String]) -> Change {
     let lease = Lease::of(node);
     let mut change = Change::default();
     for key in names::PAUSED {
@@ -96,7 +103,14 @@ pub(super) fn restored(node: &NodeMeta) -> Change {
         }
     }
     if node.annotations.contains_key(names::LEASE) {
-        change.annotations.insert(names::LEASE.to_owned(), None);
+        let rest = lease.filter(|_| !unstarted.is_empty()).map(|lease| Lease {
+            paused: BTreeMap::new(),
+            services: unstarted.to_vec(),
+            ..lease
+        });
+        change
+            .annotations
+            .insert(names::LEASE.to_owned(), rest.map(|rest| rest.to_json()));
     }
     change
 }
@@ -122,7 +136,7 @@ mod tests {
             reason: None,
         };
         let mut after = node.clone();
-        after.apply(&outcome.end(node));
+        after.apply(&outcome.end(node, &[]));
         after.labels.remove(names::STATE);
         after.annotations.clear();
         after
@@ -174,5 +188,36 @@ mod tests {
             .labels
             .insert("nvidia.com/gpu.deploy.dcgm".to_owned(), "false".to_owned());
         assert_eq!(ended(&during), node(&[("gpu.deploy.dcgm", "false")]));
+    }
+
+    #[test]
+    fn a_service_that_did_not_start_stays_noted_while_nobody_waits_any_more() {
+        let before = node(&[("gpu.deploy.dcgm", "true")]);
+        let mut during = before.clone();
+        let mut lease = Lease::take(&before, "pod", 7);
+        lease.services = vec!["a".to_owned(), "b".to_owned()];
+        during.apply(&lease.pause(&before, "x"));
+        during.apply(&during.resumed(&["b".to_owned()]));
+        assert_eq!(during.labels["nvidia.com/gpu.deploy.dcgm"], "true");
+        let rest = Lease::of(&during).unwrap();
+        assert_eq!(
+            (rest.paused.len(), rest.services.as_slice()),
+            (0, &["b".to_owned()][..])
+        );
+        assert_eq!(
+            Lease::take(&during, "pod", 9).services,
+            ["b"],
+            "the next lease knows of it"
+        );
+        during.apply(&during.resumed(&[]));
+        assert_eq!(Lease::of(&during), None);
+    }
+
+    #[test]
+    fn a_lease_is_over_after_its_deadline_and_without_its_owner() {
+        let lease = Lease::take(&node(&[]), "pod", 7);
+        assert!(!lease.is_over("pod", 7));
+        assert!(lease.is_over("pod", 8));
+        assert!(lease.is_over("another", 1));
     }
 }

@@ -42,9 +42,9 @@ impl NodeMeta {
     }
 
     /// Ends every wait: each label that still says so gets back what its [`Lease`](super::Lease) noted, or `true` without a
-    /// lease. What somebody has set meanwhile stays.
-    pub fn resumed(&self) -> Change {
-        super::lease::restored(self)
+    /// lease. What somebody has set meanwhile stays. The lease goes, but for the services of the host that did not start.
+    pub fn resumed(&self, unstarted: &[String]) -> Change {
+        super::lease::restored(self, unstarted)
     }
 
     /// The node after a change.

@@ -38,13 +38,14 @@ pub struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// Reports the state with its value, and lets everybody go on: always both in one patch.
-    pub fn end(&self, node: &NodeMeta) -> Change {
+    /// Reports the state with its value, and lets everybody go on: always both in one patch. Services of the host that did not
+    /// start stay noted in the lease.
+    pub fn end(&self, node: &NodeMeta, unstarted: &[String]) -> Change {
         let mut change = self.report();
         if self.state == State::Success || node.rebooted_for() != Some(self.value) {
             change.annotations.insert(names::REBOOTED.to_owned(), None);
         }
-        let restored = restored(node);
+        let restored = restored(node, unstarted);
         change.labels.extend(restored.labels);
         change.annotations.extend(restored.annotations);
         node.missing(&change)
@@ -127,7 +128,7 @@ mod tests {
             value: "a",
             reason: Some("no room"),
         };
-        node.apply(&failed.end(&node));
+        node.apply(&failed.end(&node, &[]));
         assert_eq!(node.annotations[names::STATE_REASON], "no room");
         assert!(failed.is_reported(&node));
         let good = Outcome {
@@ -136,7 +137,7 @@ mod tests {
             reason: None,
         };
         assert!(!good.is_reported(&node));
-        node.apply(&good.end(&node));
+        node.apply(&good.end(&node, &[]));
         assert_eq!(
             (
                 node.labels[names::STATE].as_str(),
@@ -145,7 +146,7 @@ mod tests {
             ("success", "b")
         );
         assert!(!node.annotations.contains_key(names::STATE_REASON));
-        assert!(good.end(&node).is_empty(), "nothing is written twice");
+        assert!(good.end(&node, &[]).is_empty(), "nothing is written twice");
     }
 
     #[test]
@@ -160,7 +161,7 @@ mod tests {
             };
             node.apply(&outcome(State::Rebooting, "a").report());
             assert_eq!(node.rebooted_for(), Some("a"));
-            node.apply(&outcome(state, value).end(&node));
+            node.apply(&outcome(state, value).end(&node, &[]));
             assert_eq!(node.rebooted_for(), expected);
         }
         check(State::Failed, "a", Some("a"));

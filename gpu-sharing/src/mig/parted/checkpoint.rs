@@ -87,6 +87,12 @@ pub enum CheckpointError {
         /// What the checkpoint names.
         uuid: String,
     },
+    /// The checkpoint has a GPU twice.
+    #[error("GPU `{uuid}` is in it twice")]
+    Twice {
+        /// The GPU.
+        uuid: String,
+    },
     /// The GPU is there and cannot be what is written.
     #[error("GPU {index}: {reason}")]
     Gpu {
@@ -164,7 +170,7 @@ impl Checkpoint {
     /// What the checkpoint asks of the GPUs of a node, each by its UUID; GPUs that it does not name are left as they are.
     ///
     /// # Errors
-    /// If a GPU is not there, or has no such profile at that place.
+    /// If a GPU is not there, is named twice, or has no such profile at that place.
     pub fn select(&self, inventory: &Inventory) -> Result<Selection, CheckpointError> {
         let mut wanted = BTreeMap::new();
         for device in &self.mig_state.devices {
@@ -174,7 +180,10 @@ impl Checkpoint {
                 .ok_or_else(|| CheckpointError::NoSuchGpu {
                     uuid: device.uuid.clone(),
                 })?;
-            wanted.insert(gpu.uuid.clone(), device.wanted(gpu)?);
+            if wanted.insert(gpu.uuid.clone(), device.wanted(gpu)?).is_some() {
+                let uuid = device.uuid.clone();
+                return Err(CheckpointError::Twice { uuid });
+            }
         }
         Ok(Selection {
             wanted,
@@ -202,13 +211,14 @@ impl Device {
             let mut specs = board.profiles().iter();
             let spec = specs.find(|spec| spec.nvml_constant == instance.profile_id);
             let spec = spec.ok_or_else(|| refuse(format!("it has no profile {}", instance.profile_id)))?;
-            let at = Placement {
-                start: u8::try_from(instance.placement.start).unwrap_or(u8::MAX),
-                size: u8::try_from(instance.placement.size).unwrap_or(u8::MAX),
-            };
+            let StartAndSize { start, size } = instance.placement;
+            let at = u8::try_from(start).ok().zip(u8::try_from(size).ok());
+            let nowhere = || refuse(format!("`{}` at {start}:{size} is beyond any GPU", spec.profile));
+            let (start, size) = at.ok_or_else(nowhere)?;
+            let at = Placement { start, size };
             let mut sizes = Vec::new();
             for compute in &instance.compute_instances {
-                let size = size(compute.profile_id).filter(|_| compute.eng_profile_id == 0);
+                let size = slices(compute.profile_id).filter(|_| compute.eng_profile_id == 0);
                 let unknown = || refuse(format!("there is no compute instance profile {}", compute.profile_id));
                 sizes.push(size.ok_or_else(unknown)?);
             }
@@ -261,7 +271,7 @@ fn constant(slices: u32) -> u32 {
 }
 
 /// The size of `NVML_COMPUTE_INSTANCE_PROFILE_*`, the special ones (`1_SLICE_REV1`, `7_SLICE_NVL`) included.
-fn size(constant: u32) -> Option<u32> {
+fn slices(constant: u32) -> Option<u32> {
     match constant {
         0..=3 => Some(constant + 1),
         4 | 8 => Some(7),

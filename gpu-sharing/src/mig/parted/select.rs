@@ -1,8 +1,11 @@
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use gpu_core::{Gpu, GpuUuid, Inventory, Usage};
+use gpu_core::{Gpu, GpuUuid, Inventory, Problem, ProblemKind, Usage};
 
-use super::{Config, Devices};
+use super::{Config, Devices, Note};
 use crate::mig::{Compute, Demand, Held, Wanted, live};
 
 /// What a configuration asks of the GPUs of one node.
@@ -14,66 +17,18 @@ pub struct Selection {
     pub notes: Vec<Note>,
 }
 
-/// Something that a configuration names and that is passed over.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Note {
-    /// `devices` has indices that no GPU has.
-    NoSuchIndex {
-        /// The indices.
-        indices: Vec<u32>,
-    },
-    /// `devices` names a GPU that the filter does not let through.
-    Filtered {
-        /// Its index.
-        index: u32,
-        /// Its model.
-        name: String,
-    },
-    /// `devices: all` and a GPU that cannot do MIG.
-    NotCapable {
-        /// Its index.
-        index: u32,
-        /// Its model.
-        name: String,
-    },
-    /// Two entries are about one GPU and ask different things; the last counts.
-    Overruled {
-        /// Its index.
-        index: u32,
-    },
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchIndex { indices } => {
-                const SHOWN: usize = 8;
-                let shown: Vec<_> = indices.iter().take(SHOWN).map(ToString::to_string).collect();
-                write!(f, "`devices` names GPU {}", shown.join(", "))?;
-                if indices.len() > SHOWN {
-                    write!(f, " and {} more", indices.len() - SHOWN)?;
-                }
-                f.write_str(", which this node lacks")
-            }
-            Self::Filtered { index, name } => {
-                write!(
-                    f,
-                    "`devices` names GPU {index} ({name}), which `device-filter` leaves out: it stays as it is"
-                )
-            }
-            Self::NotCapable { index, name } => write!(f, "GPU {index} ({name}) cannot do MIG: it stays as it is"),
-            Self::Overruled { index } => {
-                write!(f, "two entries ask different things of GPU {index}: the last counts")
-            }
-        }
-    }
-}
-
 /// Why a configuration cannot be for this node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
+    /// An entry may be about GPUs that cannot be read: what they are like, and whether that is as wanted, is not known.
+    #[error("configuration `{config}`: {}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Unreadable {
+        /// The configuration.
+        config: String,
+        /// What the driver says of the GPUs.
+        problems: Vec<Problem>,
+    },
     /// MIG mode is asked for, and no GPU has it.
     #[error("configuration `{config}`: this node has no GPU that can do MIG")]
     NoMig {
@@ -121,15 +76,24 @@ impl Config<'_> {
     /// What the configuration asks of each GPU of a node.
     ///
     /// # Errors
-    /// If MIG is asked of GPUs that cannot do it, or no entry is about any GPU.
+    /// If MIG is asked of GPUs that cannot do it, no entry is about any GPU, or one may be about a GPU that cannot be read.
     pub fn select(&self, inventory: &Inventory) -> Result<Selection, SelectError> {
         let config = || self.name.to_owned();
         let mut selection = Selection::default();
-        let mut matched = false;
+        let problems = inventory.problems.iter().filter(|problem| hides_mig(problem));
+        let problems = problems.filter(|problem| self.specs.iter().any(|spec| spec.devices.contains(problem.index)));
+        let problems: Vec<_> = problems.cloned().collect();
+        if !problems.is_empty() {
+            return Err(SelectError::Unreadable {
+                config: config(),
+                problems,
+            });
+        }
         let capable = inventory.gpus.iter().any(|gpu| gpu.mig.is_some());
         if !capable && self.specs.iter().any(|spec| spec.mig_enabled) {
             return Err(SelectError::NoMig { config: config() });
         }
+        let (mut about, mut left_out) = (BTreeSet::new(), BTreeSet::new());
         for spec in self.specs {
             if let Devices::Indices(indices) = &spec.devices {
                 let missing = indices.iter().filter(|index| find(inventory, **index).is_none());
@@ -142,10 +106,14 @@ impl Config<'_> {
                 let (index, name) = (gpu.index, gpu.name.clone());
                 let named = spec.devices != Devices::All;
                 if !spec.lets_through(gpu) {
-                    selection.notes.extend(named.then_some(Note::Filtered { index, name }));
+                    if named {
+                        selection.notes.push(Note::Filtered { index, name });
+                    } else {
+                        left_out.insert(index);
+                    }
                     continue;
                 }
-                matched = true;
+                about.insert(index);
                 if gpu.mig.is_none() {
                     match (spec.mig_enabled, named) {
                         (true, true) => {
@@ -166,15 +134,30 @@ impl Config<'_> {
                 }
             }
         }
-        if matched {
-            Ok(selection)
-        } else {
-            Err(SelectError::NoMatch {
+        if about.is_empty() {
+            return Err(SelectError::NoMatch {
                 config: config(),
                 gpus: inventory.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
-            })
+            });
         }
+        let indices: Vec<_> = left_out.difference(&about).copied().collect();
+        if !indices.is_empty() {
+            selection.notes.push(Note::LeftOut { indices });
+        }
+        Ok(selection)
     }
+}
+
+/// Whether it is not known for this problem how a GPU is divided: it is not in the list, or its mode or instances are missing.
+fn hides_mig(problem: &Problem) -> bool {
+    const CALLS: [&str; 5] = [
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetGpuInstances",
+        "nvmlGpuInstanceGetInfo",
+        "nvmlGpuInstanceGetComputeInstances",
+        "nvmlComputeInstanceGetInfo_v2",
+    ];
+    problem.kind != ProblemKind::Incomplete || CALLS.contains(&problem.call.as_str())
 }
 
 fn find(inventory: &Inventory, index: u32) -> Option<&Gpu> {
@@ -182,6 +165,22 @@ fn find(inventory: &Inventory, index: u32) -> Option<&Gpu> {
 }
 
 impl Selection {
+    /// These GPUs as they are, every place included: what takes a change of them back.
+    pub fn as_is<'a>(gpus: impl IntoIterator<Item = &'a Gpu>) -> Self {
+        let wanted = gpus.into_iter().filter_map(|gpu| {
+            let wanted = if gpu.mig.as_ref()?.enabled {
+                Wanted::Exactly(live::held(gpu, &Usage::default()))
+            } else {
+                Wanted::Disabled
+            };
+            Some((gpu.uuid.clone(), wanted))
+        });
+        Self {
+            wanted: wanted.collect(),
+            notes: Vec::new(),
+        }
+    }
+
     /// The GPUs that are not what is wanted; none if the configuration is applied.
     pub fn differs(&self, inventory: &Inventory) -> Vec<Difference> {
         let gpus = inventory.gpus.iter();
