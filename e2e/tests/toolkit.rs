@@ -6,7 +6,9 @@ use anyhow::{Context, Result, ensure};
 use gpu_e2e::{Cluster, GpuNode, pods, wait};
 use gpu_runtime_config::{
     Runtime, Settings,
-    apply::{Apply, Health, Outcome, Restart, apply, containerd_version, read_containerd, read_receipt},
+    apply::{
+        Apply, Health, Outcome, Restart, Socket, Stop, apply, containerd_version, lock, read_containerd, read_receipt,
+    },
     containerd,
 };
 use serde_json::{Value, json};
@@ -173,7 +175,7 @@ fn pods_of_the_runtime_class_see_their_gpu_and_every_byte_comes_back() -> Result
 #[test]
 fn containerd_1_6_offers_the_runtime_class_and_every_byte_comes_back() -> Result<()> {
     let cluster = Cluster::current()?;
-    let version = containerd_version(Path::new("/"), SOCKET.as_ref(), None);
+    let version = containerd_version(Path::new("/"), SOCKET.as_ref(), None, &Stop::default());
     assert_eq!(version.map(|version| version.to_string()).as_deref(), Some("1.6"));
     let node = GpuNode::ready(&cluster)?;
     let plain = fs::read_to_string(MAIN)?;
@@ -238,7 +240,9 @@ fn an_edit_that_containerd_does_not_survive_is_taken_back() -> Result<()> {
     let cluster = Cluster::current()?;
     let root = Path::new("/");
     let before = fs::read_to_string(MAIN)?;
-    let daemon = containerd_version(root, SOCKET.as_ref(), None);
+    let stop = Stop::default();
+    let lock = lock(root, &stop)?;
+    let daemon = containerd_version(root, SOCKET.as_ref(), None, &stop);
     ensure!(daemon.is_some(), "the containerd that runs does not tell its version");
     let receipt = read_receipt(root, MAIN.as_ref())?;
     let files = read_containerd(root, MAIN.as_ref(), DROP_IN.as_ref(), receipt.as_ref())?;
@@ -254,15 +258,18 @@ fn an_edit_that_containerd_does_not_survive_is_taken_back() -> Result<()> {
     let how = Apply {
         host_root: root.to_owned(),
         main: MAIN.into(),
-        restart: Restart::Signal { socket: SOCKET.into() },
+        restart: Restart::Signal {
+            socket: Socket::own(SOCKET),
+        },
         health: Some(Health {
-            socket: SOCKET.into(),
+            socket: Socket::own(SOCKET),
             timeout: Duration::from_secs(15),
             settle: Duration::from_secs(2),
             new_process: true,
         }),
+        stop,
     };
-    let outcome = apply(&plan, &how)?;
+    let outcome = apply(&plan, &how, &lock)?;
     let Outcome::RolledBack { cause, still } = outcome else {
         anyhow::bail!("containerd took it: {outcome:?}");
     };

@@ -8,8 +8,8 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fmt::Write as _,
-    fs::{self, File, OpenOptions},
-    io::{Read as _, Write as _},
+    fs::{self, OpenOptions},
+    io::Write as _,
     os::unix::{
         fs::{MetadataExt as _, PermissionsExt as _},
         process::CommandExt as _,
@@ -21,12 +21,13 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use gpu_cdi::{
     Cache,
+    gpu_core::read_bytes,
     runtime::{Invocation, RequestPolicy, inject, requested},
 };
 use gpu_runtime_config::toolkit::Config;
 use serde_json::{Value, json};
 
-use crate::toolkit_config;
+use crate::{toolkit_config, whole_file};
 
 /// Runs the runtime with these arguments, the program's name first; returns only if it cannot.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -55,7 +56,7 @@ fn run(invocation: &Invocation, arguments: &[OsString]) -> anyhow::Result<Never>
 
 /// Edits a container's configuration if the container asks for devices.
 fn prepare(path: &Path, config: &Config) -> anyhow::Result<()> {
-    let text = read(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let text = read_bytes(path, LIMIT).with_context(|| format!("cannot read `{}`", path.display()))?;
     let mut container: Value =
         serde_json::from_slice(&text).with_context(|| format!("`{}` is not JSON", path.display()))?;
     let request = requested(&container, &policy(config)?)?;
@@ -111,15 +112,6 @@ fn prepare(path: &Path, config: &Config) -> anyhow::Result<()> {
 /// Most bytes of a container's configuration; large pods' have some 100 KiB.
 const LIMIT: u64 = 32 << 20;
 
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(LIMIT + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LIMIT {
-        return Err(std::io::ErrorKind::FileTooLarge.into());
-    }
-    Ok(text)
-}
-
 fn policy(config: &Config) -> anyhow::Result<RequestPolicy> {
     let mut policy = RequestPolicy::default();
     policy.default_kind = config.cdi_default_kind.parse().context("the toolkit's configuration")?;
@@ -159,19 +151,17 @@ fn driver_is_loaded() -> bool {
     modules.lines().any(|line| line.split(' ').next() == Some("nvidia"))
 }
 
-/// Puts a text in place of a file, with the file's mode.
+/// Puts a text in place of a file, with the file's mode and owner.
 fn replace(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let temporary = path.with_extension("json.gpu");
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.set_permissions(fs::metadata(path)?.permissions())?;
-        file.write_all(text)
-    });
-    let written = written.and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // Best effort: the first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    let status = fs::metadata(path)?;
+    let new = whole_file::New {
+        mode: status.mode() & 0o7777,
+        owner: Some((status.uid(), status.gid())),
+        // It is of no use after a crash, when the container is gone.
+        lasting: false,
+    };
+    // A link stays one.
+    new.put(&path.canonicalize()?, &mut &text[..])
 }
 
 /// Adds a line to the log that the toolkit's configuration names, if it does; what fails here must stop no container.

@@ -26,6 +26,10 @@ const EVERYONE: u32 = 0o666;
 /// As the driver makes the nodes of MIG instances, which are opened to read.
 const READ_ONLY: u32 = 0o444;
 
+/// As many IMEX channels as a driver makes by default, and has where its parameter is not to be believed.
+#[cfg(feature = "gpuctl")]
+const MOST_IMEX_CHANNELS: u32 = 2048;
+
 /// The nodes that every program needs, the drivers that they belong to, and their minor numbers.
 const CONTROL: [(&str, &str, u32); 4] = [
     ("nvidiactl", "nvidia", 255),
@@ -68,8 +72,8 @@ pub(crate) fn mig(host_root: &Path) -> Vec<Node> {
     minors.into_values().map(node).collect()
 }
 
-/// All nodes that the driver may have: control, those of the GPUs by the minor numbers that the driver gives them, and the
-/// capabilities of all MIG devices that there could be.
+/// All nodes that the driver may have: control, those of the GPUs by the minor numbers that the driver gives them, the
+/// capabilities of all MIG devices that there could be, and all IMEX channels.
 #[cfg(feature = "gpuctl")]
 pub(crate) fn all(host_root: &Path) -> Vec<Node> {
     let read = |path: &Path| fs::read_to_string(host_root.join(path)).unwrap_or_default();
@@ -101,6 +105,19 @@ pub(crate) fn all(host_root: &Path) -> Vec<Node> {
             major: *major,
             minor,
             mode: READ_ONLY,
+        }));
+    }
+    if let Some(major) = majors.get("nvidia-caps-imex-channels") {
+        let parameters = read("proc/driver/nvidia/params".as_ref());
+        let count = parameters
+            .lines()
+            .find_map(|line| line.strip_prefix("ImexChannelCount:"));
+        let count: u32 = count.and_then(|count| count.trim().parse().ok()).unwrap_or(0);
+        nodes.extend((0..count.min(MOST_IMEX_CHANNELS)).map(|minor| Node {
+            path: format!("/dev/nvidia-caps-imex-channels/channel{minor}"),
+            major: *major,
+            minor,
+            mode: EVERYONE,
         }));
     }
     nodes.sort();
@@ -162,7 +179,7 @@ mod tests {
         assert!(all(root.path()).is_empty(), "no driver, no devices");
         write(
             "proc/devices",
-            "Character devices:\n  1 mem\n195 nvidia-frontend\n236 nvidia-caps\n510 nvidia-uvm\n\nBlock devices:\n  7 loop\n",
+            "Character devices:\n  1 mem\n195 nvidia-frontend\n236 nvidia-caps\n237 nvidia-caps-imex-channels\n510 nvidia-uvm\n\nBlock devices:\n  7 loop\n",
         );
         // One GPU, whose minor number is not its place.
         write(
@@ -170,6 +187,7 @@ mod tests {
             "Model: x\nDevice Minor: \t 3\n",
         );
         write("proc/driver/nvidia-caps/mig-minors", "config 1\ngpu3/gi0/access 408\n");
+        write("proc/driver/nvidia/params", "EnableMSI: 1\nImexChannelCount: 2\n");
         let nodes: Vec<_> = all(root.path())
             .iter()
             .map(|node| format!("{} {}:{}", node.path, node.major, node.minor))
@@ -177,6 +195,8 @@ mod tests {
         assert_eq!(
             nodes,
             [
+                "/dev/nvidia-caps-imex-channels/channel0 237:0",
+                "/dev/nvidia-caps-imex-channels/channel1 237:1",
                 "/dev/nvidia-caps/nvidia-cap1 236:1",
                 "/dev/nvidia-caps/nvidia-cap408 236:408",
                 "/dev/nvidia-modeset 195:254",

@@ -9,10 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use gpu_plugin::{
-    Ailment, NodeConfig, ResourceStatus, Status,
-    gpu_core::{self, nvml::Library, ownership::Owner},
-};
+use gpu_plugin::{Ailment, NodeConfig, ResourceStatus, Status, gpu_core::ownership::Owner};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
@@ -21,6 +18,7 @@ use tokio::{
 use self::arguments::DevicePlugin;
 use crate::{
     executor, health,
+    last_read::LastRead,
     metrics::{self, Kind, Metric},
     names::{self, device_plugin as env},
     program,
@@ -29,7 +27,6 @@ use crate::{
 };
 
 mod arguments;
-mod platform;
 
 /// The vendor's plugin takes it for "never register".
 const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE, env::POD_RESOURCES_SOCKET];
@@ -82,13 +79,6 @@ async fn serve(plugin: DevicePlugin) -> anyhow::Result<()> {
     };
     let settings = plugin.settings()?;
     let config = plugin.node_config(&settings.config)?;
-    let has_nvml = || {
-        !matches!(
-            Library::open(&config.library),
-            Err(gpu_core::Error::LibraryNotFound { .. })
-        )
-    };
-    platform::check(settings.config.device_discovery_strategy, &config.host_root, has_nvml)?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let owners = config.owners.clone();
     let (configs, reload) = (watch::Sender::new(config), Notify::new());
@@ -245,40 +235,30 @@ impl FileChoice {
     }
 }
 
-/// The configuration file as it is in force, and as it was refused.
-struct ConfigFile {
-    in_force: Settings,
-    /// The text that was refused, so that it is refused once.
-    refused: Option<String>,
-}
+/// The configuration file, which is taken over or refused.
+struct ConfigFile(LastRead);
 
 impl ConfigFile {
     fn new(settings: Settings) -> Self {
-        let file = Self {
-            in_force: settings,
-            refused: None,
-        };
-        file.say();
-        file
+        Self::say(&settings);
+        Self(LastRead::new(settings.text))
     }
 
-    fn say(&self) {
-        for warning in &self.in_force.warnings {
+    fn say(settings: &Settings) {
+        for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
-        tracing::debug!("running with {:?}", self.in_force.config);
+        tracing::debug!("running with {:?}", settings.config);
     }
 
-    /// Whether the file says something else than what is in force, and than what was refused.
-    fn changed(&self, plugin: &DevicePlugin) -> bool {
-        let Ok(text) = plugin.config_text() else {
-            return false; // a ConfigMap that is being replaced
-        };
-        text != self.in_force.text && text != self.refused
+    /// Whether the file is another than it was read last.
+    fn changed(&mut self, plugin: &DevicePlugin) -> bool {
+        self.0.look(plugin.config_text())
     }
 
     /// Takes the file over, or keeps what is in force and says why.
     fn read(&mut self, plugin: &DevicePlugin, configs: &watch::Sender<NodeConfig>, status: &watch::Sender<Status>) {
+        self.0.look(plugin.config_text());
         let read = || {
             let settings = plugin.settings()?;
             let config = plugin.node_config(&settings.config)?;
@@ -286,9 +266,7 @@ impl ConfigFile {
         };
         match read() {
             Ok((settings, config)) => {
-                self.in_force = settings;
-                self.refused = None;
-                self.say();
+                Self::say(&settings);
                 // Before it is handed on, since it may be refused there.
                 status.send_modify(|status| status.refused = None);
                 configs.send_if_modified(|known| {
@@ -300,7 +278,6 @@ impl ConfigFile {
             Err(error) => {
                 let reason = program::chain(&error);
                 tracing::error!("the configuration in force stays: {reason}");
-                self.refused = plugin.config_text().ok().flatten();
                 status.send_modify(|status| status.refused = Some(reason));
             }
         }

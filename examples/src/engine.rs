@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::ValueEnum;
 use gpu_runtime_config::{
-    Plan, Settings,
-    apply::{self, Apply, Health, Outcome, Restart, read_containerd, read_crio, read_file, read_receipt},
+    Lifetime, Plan, Preset, Settings,
+    apply::{
+        self, Apply, Health, Lock, Outcome, Restart, Socket, Stop, containerd_version, read_containerd, read_crio,
+        read_file, read_receipt,
+    },
     containerd::{self, Placement, Version},
     crio, docker, revert,
 };
 
-use crate::program::BadUsage;
+use crate::{host_root, program::BadUsage};
 
 /// The engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,6 +61,17 @@ impl Engine {
     }
 }
 
+#[cfg(feature = "toolkit")]
+impl Engine {
+    /// Its socket at this path of the host.
+    pub(crate) fn socket_at(self, path: PathBuf) -> Socket {
+        match self {
+            Self::Containerd | Self::Crio => Socket::own(path),
+            Self::Docker => Socket::http(path),
+        }
+    }
+}
+
 /// One engine's files on a host.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -72,7 +86,14 @@ pub(crate) struct Target {
     pub(crate) placement: Placement,
     /// The version of containerd, if it is known.
     pub(crate) version: Option<Version>,
+    /// The distribution whose containerd it is.
+    pub(crate) preset: Option<Preset>,
+    /// Whether somebody says where the drop-in is to be.
+    drop_in_is_given: bool,
 }
+
+/// The version of files of the newest containerd, which is assumed until the one that is there is known.
+const NEWEST: u32 = 4;
 
 impl Target {
     /// An engine with these files, or with those that it has by default.
@@ -82,6 +103,7 @@ impl Target {
         main: Option<PathBuf>,
         drop_in: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
+        host_root::check(host_root)?;
         let given = |path: Option<PathBuf>| path.filter(|path| !path.as_os_str().is_empty());
         let (main, drop_in) = (given(main), given(drop_in));
         ensure!(
@@ -99,7 +121,51 @@ impl Target {
             drop_in: drop_in.unwrap_or_else(|| engine.drop_in().unwrap_or_default().into()),
             placement: Placement::Auto,
             version: None,
+            preset: None,
+            drop_in_is_given: false,
         })
+    }
+
+    /// The containerd of a distribution. With a drop-in of its own that is what is written, else the distribution's, which
+    /// is known when the version is ([`settle`](Self::settle)).
+    pub(crate) fn of_preset(preset: Preset, host_root: &Path, drop_in: Option<PathBuf>) -> anyhow::Result<Self> {
+        ensure!(
+            preset.lifetime() != Lifetime::ReadOnly,
+            "the files of {preset} cannot be edited"
+        );
+        let is_given = drop_in.is_some();
+        let drop_in = drop_in.unwrap_or_else(|| preset.drop_in(NEWEST).into());
+        let mut target = Self::new(Engine::Containerd, host_root, Some(preset.main().into()), Some(drop_in))?;
+        target.placement = preset.placement();
+        target.preset = Some(preset);
+        target.drop_in_is_given = is_given;
+        ensure!(
+            !preset.needs_main() || read_file(host_root, &target.main)?.text.is_some(),
+            "there is no `{}`: this is no {preset}, or not one yet",
+            target.main.display()
+        );
+        Ok(target)
+    }
+
+    /// Asks containerd for its version, or takes one that is given, and with that settles where the drop-in is.
+    pub(crate) fn settle(
+        &mut self,
+        given: Option<Version>,
+        socket: &Path,
+        executable: Option<&Path>,
+        stop: &Stop,
+    ) -> anyhow::Result<()> {
+        if self.engine != Engine::Containerd {
+            return Ok(());
+        }
+        self.version = given.or_else(|| containerd_version(&self.host_root, socket, executable, stop));
+        if let Some(preset) = self.preset.filter(|_| !self.drop_in_is_given) {
+            let main = read_file(&self.host_root, &self.main)?;
+            if let Some(version) = containerd::drop_in_version(&main, self.version)? {
+                self.drop_in = preset.drop_in(version).into();
+            }
+        }
+        Ok(())
     }
 
     /// What must be done so that the engine is set as asked.
@@ -110,7 +176,7 @@ impl Target {
         Ok(match self.engine {
             Engine::Containerd => {
                 let files = read_containerd(root, &self.main, &self.drop_in, receipt)?;
-                containerd::configure(&files, self.version, self.placement, settings, receipt)?
+                containerd::configure(&files, self.version, self.placement, settings, receipt).map_err(advised)?
             }
             Engine::Crio => {
                 let files = read_crio(root, &self.main, &self.drop_in, receipt)?;
@@ -145,14 +211,37 @@ impl Target {
         Ok(Some(revert(&found, &receipt)?))
     }
 
+    /// Takes the right to change the files; to be held from before a plan is made until it is carried out.
+    pub(crate) fn lock(&self, stop: &Stop) -> anyhow::Result<Lock> {
+        Ok(apply::lock(&self.host_root, stop)?)
+    }
+
     /// Writes a plan's files and, as told, restarts the engine and looks whether it lives.
-    pub(crate) fn apply(&self, plan: &Plan, restart: Restart, health: Option<Health>) -> anyhow::Result<Outcome> {
+    pub(crate) fn apply(
+        &self,
+        plan: &Plan,
+        restart: Restart,
+        health: Option<Health>,
+        stop: &Stop,
+        lock: &Lock,
+    ) -> anyhow::Result<Outcome> {
         let how = Apply {
             host_root: self.host_root.clone(),
             main: self.main.clone(),
             restart,
             health,
+            stop: stop.clone(),
         };
-        Ok(apply::apply(plan, &how)?)
+        Ok(apply::apply(plan, &how, lock)?)
     }
+}
+
+/// The error with what a person can do about it.
+fn advised(error: gpu_runtime_config::Error) -> anyhow::Error {
+    let is_unknown = matches!(error, gpu_runtime_config::Error::UnknownDaemon { .. });
+    let error = anyhow::Error::from(error);
+    if is_unknown {
+        return error.context("start it, or say which it is by `--executable-path` or `--containerd-version`");
+    }
+    error
 }

@@ -73,6 +73,10 @@ pub mod gpuctl;
 mod hardware;
 #[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 mod health;
+#[cfg(any(feature = "gpuctl", feature = "toolkit"))]
+mod host_root;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+mod last_read;
 #[cfg(any(
     feature = "config-manager",
     feature = "device-plugin",
@@ -98,7 +102,12 @@ pub mod quickstart;
 mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
-#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
+#[cfg(any(
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "mps-daemon",
+    feature = "toolkit"
+))]
 mod stop;
 #[cfg(feature = "toolkit")]
 pub mod toolkit;
@@ -115,3 +124,5 @@ mod toolkit_config;
     feature = "toolkit"
 ))]
 mod vendor;
+#[cfg(any(feature = "container-runtime", feature = "toolkit"))]
+mod whole_file;

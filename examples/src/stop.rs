@@ -1,15 +1,15 @@
 //! The signals that end a daemon, and an end that comes in time.
 
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 use std::{io, thread, time::Duration};
 
-use anyhow::Context;
+use anyhow::Context as _;
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 use rustix::process::{getpid, kill_process};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    time,
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long an orderly end may take; it is promised within two seconds, and takes one at most.
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 const LIMIT: Duration = Duration::from_millis(1700);
 
 /// Waits for SIGTERM, SIGINT and SIGQUIT.
@@ -44,6 +44,7 @@ impl StopSignals {
 ///
 /// A driver library that hangs while it is loaded holds the loader's lock, and without that no thread gets its first
 /// thread-local value and no process runs its exit handlers. So this happens on a thread of its own and needs neither.
+#[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 pub(crate) fn end_in_time() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = {
@@ -53,7 +54,7 @@ pub(crate) fn end_in_time() -> anyhow::Result<()> {
     let wait = move || {
         runtime.block_on(async {
             signals.recv().await;
-            time::sleep(LIMIT).await;
+            tokio::time::sleep(LIMIT).await;
         });
         // Best effort, and without what may wait for the lock: a log would.
         let _ = rustix::io::write(io::stderr(), b"error: a call into the driver hangs: killed\n");

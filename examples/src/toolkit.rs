@@ -10,30 +10,32 @@
 use std::{
     ffi::OsString,
     fs::{self, File, TryLockError},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{CommandFactory, Parser};
 use gpu_runtime_config::{
-    Plan,
-    apply::{Outcome, containerd_version},
+    Plan, Preset,
+    apply::{Error, Lock, Outcome, Stop},
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     device_nodes,
     engine::{Engine, Target},
-    executor,
+    executor, host_root,
     logging::Logging,
     program::{self, print},
+    stop::StopSignals,
     vendor,
 };
 
 mod arguments;
 mod child;
+mod distribution;
 mod host;
 mod install;
 mod specs;
@@ -68,60 +70,98 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let toolkit: Toolkit = program::parse_with(command, &[], arguments);
     program::run(|| {
         toolkit.logging.start()?;
-        let arguments = &toolkit.arguments;
+        let arguments = Arc::new(toolkit.arguments);
         arguments.check();
+        host_root::check(&arguments.host_root)?;
         if toolkit.describe {
-            return specs::describe(arguments);
+            return specs::describe(&arguments);
         }
         if arguments.dry_run {
-            return dry_run(arguments);
+            return dry_run(&arguments);
         }
         let _lock = lock(&arguments.pid_file)?;
-        executor::run(run(arguments))
+        executor::run(run(Arc::clone(&arguments)))
     })
 }
 
-async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+async fn run(arguments: Arc<Arguments>) -> anyhow::Result<()> {
     // Before anything is changed: what ends the program in between must still undo it.
-    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let mut signals = StopSignals::new()?;
 
-    let target = arguments.target()?;
-    install::install(arguments, &target)?;
+    install::programs(&arguments)?;
     if arguments.creates_control_nodes() {
-        create_nodes(arguments, &device_nodes::control(&arguments.host_root));
+        create_nodes(&arguments, &device_nodes::control(&arguments.host_root));
     }
-    let mut specs = Specs::new(arguments);
+    // Whatever is wrong with the engine: who finds the devices without it can use them.
+    let mut specs = Specs::new(&arguments);
     tokio::select! {
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        _ = signals.recv() => return Ok(()),
         described = specs.update() => described?,
     }
-    let configured = !arguments.no_runtime_config;
-    if configured {
-        configure(arguments, &target)?;
+    let is_over = configure_until_stopped(&arguments, &mut signals).await?;
+    if !is_over && !arguments.no_daemon {
+        tracing::info!("the node is set up; waiting for SIGTERM");
+        loop {
+            tokio::select! {
+                _ = signals.recv() => break,
+                // A node whose driver is being replaced is described when that is done.
+                looked = look_again(&mut specs) => if let Err(error) = looked {
+                    tracing::warn!("{error:#}");
+                },
+            }
+        }
     }
-    if arguments.no_daemon {
+    if arguments.no_daemon || arguments.no_runtime_config {
         return Ok(());
     }
-    tracing::info!("the node is set up; waiting for SIGTERM");
-    loop {
-        tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            // A node whose driver is being replaced is described when that is done.
-            looked = look_again(&mut specs) => if let Err(error) = looked {
-                tracing::warn!("{error:#}");
-            },
-        }
+    take_back(&arguments)
+}
+
+/// Sets the engine up on another thread, since engines may hang; whether a signal came meanwhile, which ends it early.
+async fn configure_until_stopped(arguments: &Arc<Arguments>, signals: &mut StopSignals) -> anyhow::Result<bool> {
+    let stop = Stop::default();
+    let (arguments, other) = (Arc::clone(arguments), stop.clone());
+    let mut configured = tokio::task::spawn_blocking(move || configure(&arguments, &other));
+    tokio::select! {
+        result = &mut configured => return result?.map(|()| false),
+        signal = signals.recv() => tracing::info!("{signal}: the set-up ends"),
     }
-    if configured {
-        tracing::info!("taking back what was set in {}", target.engine.name());
-        if let Some(plan) = target.revert()? {
-            carry_out(arguments, &target, &plan)?;
-        }
+    stop.stop();
+    if let Err(error) = configured.await? {
+        tracing::warn!("{error:#}");
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Writes the installed programs' configuration and makes the engine offer the runtime.
+fn configure(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
+    let mut target = arguments.target()?;
+    let lock = target.lock(stop)?;
+    let socket = arguments.socket_on_host(&target)?;
+    let executable = arguments.executable_path.as_deref();
+    target.settle(arguments.containerd_version, &socket, executable, stop)?;
+    if target.engine == Engine::Containerd && target.version.is_none() {
+        tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
+    }
+    install::configuration(arguments, &target)?;
+    if arguments.no_runtime_config {
+        return Ok(());
+    }
+    let plan = target.plan(&arguments.settings())?;
+    for notice in &plan.notices {
+        tracing::warn!("{notice}");
+    }
+    carry_out(arguments, &target, &plan, stop, &lock)
+}
+
+fn take_back(arguments: &Arguments) -> anyhow::Result<()> {
+    let (target, stop) = (arguments.target()?, Stop::default());
+    let lock = target.lock(&stop)?;
+    tracing::info!("taking back what was set in {}", target.engine.name());
+    match target.revert()? {
+        Some(plan) => carry_out(arguments, &target, &plan, &stop, &lock),
+        None => Ok(()),
+    }
 }
 
 async fn look_again(specs: &mut Specs<'_>) -> anyhow::Result<()> {
@@ -141,18 +181,10 @@ fn create_nodes(arguments: &Arguments, nodes: &[device_nodes::Node]) {
     }
 }
 
-fn configure(arguments: &Arguments, target: &Target) -> anyhow::Result<()> {
-    let plan = target.plan(&arguments.settings())?;
-    for notice in &plan.notices {
-        tracing::warn!("{notice}");
-    }
-    carry_out(arguments, target, &plan)
-}
-
-fn carry_out(arguments: &Arguments, target: &Target, plan: &Plan) -> anyhow::Result<()> {
+fn carry_out(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock: &Lock) -> anyhow::Result<()> {
     let engine = target.engine.name();
     let (restart, health) = arguments.restart(target)?;
-    match target.apply(plan, restart, health)? {
+    match target.apply(plan, restart, health, stop, lock)? {
         Outcome::Unchanged => tracing::info!("{engine} is set as it should be: nothing written, nothing restarted"),
         Outcome::Applied => {
             for change in &plan.changes {
@@ -160,6 +192,10 @@ fn carry_out(arguments: &Arguments, target: &Target, plan: &Plan) -> anyhow::Res
                 tracing::info!("{verb} `{}`", change.path.display());
             }
         }
+        Outcome::RolledBack {
+            cause: Error::Stopped,
+            still: None,
+        } => bail!("{engine} has its old files back: the program was told to end"),
         Outcome::RolledBack { cause, still: None } => {
             return Err(anyhow!(cause).context(format!(
                 "{engine} has its old files back and runs, because of the new ones"
@@ -179,7 +215,7 @@ fn carry_out(arguments: &Arguments, target: &Target, plan: &Plan) -> anyhow::Res
 }
 
 fn dry_run(arguments: &Arguments) -> anyhow::Result<()> {
-    let target = arguments.target()?;
+    let mut target = arguments.target()?;
     let folder = arguments.folder();
     for name in install::names() {
         print(format_args!("would install {}\n", folder.join(name).display()))?;
@@ -187,6 +223,9 @@ fn dry_run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.no_runtime_config {
         return Ok(());
     }
+    let socket = arguments.socket_on_host(&target)?;
+    let executable = arguments.executable_path.as_deref();
+    target.settle(arguments.containerd_version, &socket, executable, &Stop::default())?;
     print(target.plan(&arguments.settings())?.diff())
 }
 
@@ -225,21 +264,33 @@ impl Arguments {
             }
             _ => folders.on_host(self.drop_in(), &host::drop_ins(engine))?,
         };
-        let mut target = Target::new(engine, &self.host_root, main, drop_in)?;
-        if engine == Engine::Containerd {
-            let socket = self.socket_on_host()?;
-            target.version = containerd_version(&self.host_root, &socket, self.executable_path.as_deref());
-            if target.version.is_none() {
-                tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
-            }
+        let Some(preset) = self.distribution(main.as_deref())? else {
+            return Target::new(engine, &self.host_root, main, drop_in);
+        };
+        tracing::info!("containerd is that of {preset}");
+        if let Some(note) = preset.note() {
+            tracing::info!("{note}");
         }
-        Ok(target)
+        // The operator gives containerd's own place where nobody says another, and a distribution never looks there.
+        let drop_in = drop_in.filter(|path| engine.drop_in().is_none_or(|own| path != Path::new(own)));
+        Target::of_preset(preset, &self.host_root, drop_in)
     }
 
-    fn socket_on_host(&self) -> anyhow::Result<PathBuf> {
-        let folders = host::Folders::new(&self.host_root);
-        let socket = folders.on_host(self.socket(), &host::sockets(self.runtime))?;
-        Ok(socket.unwrap_or_else(|| self.runtime.socket().into()))
+    fn distribution(&self, main: Option<&Path>) -> anyhow::Result<Option<Preset>> {
+        if self.runtime != Engine::Containerd {
+            return Ok(None);
+        }
+        self.preset
+            .on_host(&self.host_root, main, self.given_socket()?.as_deref())
+    }
+
+    fn given_socket(&self) -> anyhow::Result<Option<PathBuf>> {
+        host::Folders::new(&self.host_root).on_host(self.socket(), &host::sockets(self.runtime))
+    }
+
+    fn socket_on_host(&self, target: &Target) -> anyhow::Result<PathBuf> {
+        let usual = target.preset.map_or(target.engine.socket(), Preset::socket);
+        Ok(self.given_socket()?.unwrap_or_else(|| usual.into()))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::PathBuf,
     process::{Command, Output},
 };
@@ -119,4 +119,43 @@ fn a_runtime_that_is_not_installed_is_named() {
         String::from_utf8_lossy(&output.stderr),
         "error: none of the low-level runtimes no-such-runtime is installed\n"
     );
+}
+
+#[test]
+fn a_pipe_in_the_place_of_the_configuration_is_not_waited_for() {
+    let host = Host::new("");
+    let path = host.path("bundle/config.json");
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    let output = host.run(CREATE);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.ends_with("cannot read `./config.json`: not a regular file\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_configuration_that_crun_is_given_is_the_one_that_is_edited() {
+    let host = Host::new("");
+    host.ask("NVIDIA_VISIBLE_DEVICES=0");
+    fs::rename(host.path("bundle/config.json"), host.path("bundle/other.json")).expect("another name");
+    let output = host.run("create --bundle . --config other.json name");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(host.path("bundle/other.json")).expect("the configuration");
+    assert!(text.contains("GPU=0"), "{text}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn mode_and_owner_of_the_configuration_stay() {
+    let host = Host::new("");
+    host.ask("NVIDIA_VISIBLE_DEVICES=0");
+    let path = host.path("bundle/config.json");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("its mode");
+    std::os::unix::fs::chown(&path, Some(1234), Some(55)).expect("its owner");
+    assert!(host.run(CREATE).status.success());
+    assert!(host.config().contains("GPU=0"));
+    let status = fs::metadata(&path).expect("the file");
+    assert_eq!((status.uid(), status.gid(), status.mode() & 0o7777), (1234, 55, 0o640));
 }

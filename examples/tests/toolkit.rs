@@ -3,7 +3,11 @@
 
 use std::{
     fs,
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::MetadataExt as _,
+        net::{UnixListener, UnixStream},
+    },
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread::sleep,
@@ -143,6 +147,135 @@ fn a_node_is_set_up_once_and_given_back_at_the_end() {
         host.path("nvidia/toolkit/nvidia-cdi-hook").exists(),
         "containers refer to it"
     );
+}
+
+/// The environment of a toolkit whose driver is a simulated one.
+fn with_driver<'c>(command: &'c mut Command, node: &Node) -> &'c mut Command {
+    command
+        .env("PATH", "/usr/bin:/bin")
+        .env("NVIDIA_DRIVER_ROOT", "/")
+        .env("DRIVER_ROOT_CTR_PATH", node.root())
+        .env("GPU_NVML_LIBRARY", node.library())
+}
+
+#[test]
+fn the_installed_runtime_finds_the_gpus_also_where_cdi_is_not_asked_for() {
+    let host = Host::new();
+    let node = Node::create(&NodeSpec::new("h100").gpus(2), host.path("node")).expect("a node");
+    let mut command = host.toolkit();
+    let output = with_driver(&mut command, &node)
+        .env("CDI_OUTPUT_DIR", host.path("cdi"))
+        .arg("--no-daemon")
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!host.path("cdi").exists(), "nothing for others");
+
+    let path = host.path("nvidia/toolkit/.config/nvidia-container-runtime/config.toml");
+    let text = fs::read_to_string(&path).expect("the runtime's configuration");
+    let config = gpu_runtime_config::toolkit::Config::parse(&path, &text).expect("the runtime's configuration");
+    let cache = gpu_cdi::Cache::read(&config.cdi_spec_dirs);
+    for name in ["0", "1", "all"] {
+        let name = format!("{}={name}", config.cdi_default_kind).parse().expect("a name");
+        let file = cache.file_of(&name).unwrap_or_else(|| panic!("{name}: {text}"));
+        assert!(file.starts_with(host.path("nvidia")), "{}", file.display());
+    }
+}
+
+#[test]
+fn an_engine_whose_file_is_broken_keeps_no_gpu_from_being_described() {
+    let host = Host::new();
+    fs::write(host.path("host/etc/containerd/config.toml"), "[").expect("a new file");
+    let node = Node::create(&NodeSpec::new("h100"), host.path("node")).expect("a node");
+    let mut command = host.toolkit();
+    let output = with_driver(&mut command, &node)
+        .env("CDI_ENABLED", "true")
+        .env("CDI_OUTPUT_DIR", host.path("cdi"))
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("config.toml:1:2` is not valid TOML"), "{text}");
+    assert!(host.path("cdi/nvidia.yaml").exists());
+    assert!(host.path("nvidia/toolkit/nvidia-cdi-hook").exists(), "which it names");
+}
+
+#[test]
+fn a_file_of_devices_that_somebody_removes_is_written_again() {
+    let host = Host::new();
+    let node = Node::create(&NodeSpec::new("h100"), host.path("node")).expect("a node");
+    let mut command = host.toolkit();
+    let child = with_driver(&mut command, &node)
+        .env("NO_RUNTIME_CONFIG", "true")
+        .env("CDI_ENABLED", "true")
+        .env("CDI_OUTPUT_DIR", host.path("cdi"))
+        .stderr(Stdio::null())
+        .spawn();
+    let _daemon = Daemon(child.expect("the program runs"));
+    let file = host.path("cdi/nvidia.yaml");
+    wait_for("the GPU is described", || file.exists());
+    sleep(Duration::from_secs(1)); // it has seen what it wrote
+    fs::remove_file(&file).expect("a file");
+    wait_for("it is there again", || file.exists());
+}
+
+#[test]
+fn a_distributions_containerd_is_set_up_as_it_reads_it() {
+    let host = Host::new();
+    let folder = "host/var/lib/rancher/k3s/agent/etc/containerd";
+    let main = "version = 3\nimports = ['/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml']\n";
+    for path in [folder, "host/run/k3s/containerd"] {
+        fs::create_dir_all(host.path(path)).expect("a new folder");
+    }
+    fs::write(host.path(folder).join("config.toml"), main).expect("a new file");
+    fs::write(host.path("host/run/k3s/containerd/containerd.sock"), "").expect("a new file");
+    let output = host.toolkit().arg("--no-daemon").output().expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let drop_in = fs::read_to_string(host.path(folder).join("config-v3.toml.d/99-nvidia.toml")).expect("the drop-in");
+    assert!(drop_in.contains("version = 3\n"), "{drop_in}");
+    let text = fs::read_to_string(host.path(folder).join("config.toml")).expect("the main file");
+    assert_eq!(text, main, "it is rendered anew at every start");
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+}
+
+#[test]
+fn a_hosts_root_that_is_missing_is_named() {
+    let host = Host::new();
+    let output = host
+        .toolkit()
+        .env("HOST_ROOT_MOUNT", host.path("typo"))
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("cannot find the host's root"), "{text}");
+    assert!(!host.path("typo").exists() && !host.path("nvidia").exists());
+}
+
+#[test]
+fn it_ends_in_time_where_the_engine_does_not_answer() {
+    let host = Host::new();
+    fs::create_dir_all(host.path("host/run/containerd")).expect("a new folder");
+    let path = host.path("host/run/containerd/containerd.sock");
+    let full = UnixListener::bind(&path).expect("a socket");
+    rustix::net::listen(&full, 0).expect("a short queue");
+    let _queued = UnixStream::connect(&path).expect("a connection");
+    let child = host
+        .toolkit()
+        .env("RUNTIME_RESTART_MODE", "signal")
+        .env("GPU_CONTAINERD_VERSION", "2.1")
+        .stderr(Stdio::null())
+        .spawn();
+    let mut daemon = Daemon(child.expect("the program runs"));
+    wait_for("it waits for the engine", || {
+        host.path("host/etc/containerd/conf.d/99-nvidia.toml").exists()
+    });
+    let start = Instant::now();
+    let killed = Command::new("kill").arg(daemon.0.id().to_string()).status();
+    assert!(killed.expect("kill runs").success());
+    assert!(daemon.0.wait().expect("it ends").success());
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
 }
 
 #[test]

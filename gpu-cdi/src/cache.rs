@@ -2,9 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
-    fs::File,
-    io::{self, Read as _},
+    fmt, io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
@@ -225,15 +223,8 @@ fn read_spec(path: &Path) -> Result<Spec> {
 }
 
 fn text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(LIMIT + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LIMIT {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("longer than {LIMIT} bytes"),
-        ));
-    }
-    Ok(text)
+    let bytes = gpu_core::read_bytes(path, LIMIT)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
 /// The spec files of a folder by name.

@@ -12,6 +12,7 @@ mod found;
 mod graphics;
 mod ld_cache;
 mod libraries;
+mod platform;
 mod sockets;
 mod storage;
 mod tegra;
@@ -31,6 +32,7 @@ pub use self::{
     discover::DiscoverConfig,
     driver_libraries::Library,
     found::{ConfigFile, FileProblem, FoundFile},
+    platform::{Platform, PlatformSigns},
     tegra::{TegraConfig, TegraFiles},
     wsl::WslFiles,
 };

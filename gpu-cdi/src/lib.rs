@@ -23,6 +23,7 @@
 //! - [`Spec`], [`Device`], [`ContainerEdits`]: the model; [`Spec::write`] puts one in place atomically
 //! - [`Kind`], [`DeviceName`], [`QualifiedName`], [`Version`]: names, checked when parsed
 //! - [`DriverFiles`], [`DiscoverConfig`]: what a driver root holds
+//! - [`Platform`]: whether its GPUs are NVML's, a Tegra's or Windows', and so which of the following describes them
 //! - [`generate`], [`GenerateOptions`]: inventory and files in, spec out
 //! - [`generate_management`], [`generate_companion`], [`generate_imex`]: specs of devices that are no single GPU
 //! - [`generate_tegra`], [`generate_wsl`], [`generate_vfio`]: specs of GPUs that are not on a bus or not with the driver
@@ -65,7 +66,7 @@ pub use crate::{
     error::{Error, Result},
     files::{
         ConfigFile, DeviceFile, DeviceNumber, DeviceRule, DiscoverConfig, DriverFiles, FileProblem, FoundFile, Library,
-        TegraConfig, TegraFiles, WslFiles,
+        Platform, PlatformSigns, TegraConfig, TegraFiles, WslFiles,
     },
     generate::{
         Companion, DeviceId, GenerateOptions, Generated, GeneratedVfio, HookName, ImexChannel, NameStrategy,

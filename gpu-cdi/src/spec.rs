@@ -2,6 +2,7 @@
 
 mod edits;
 mod format;
+mod null;
 mod required_version;
 mod transform;
 mod validate;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::null::or_default;
 pub use self::{
     edits::{ContainerEdits, DeviceNode, Hook, HookStage, IntelRdt, Mount, NetDevice},
     format::Format,
@@ -21,7 +23,8 @@ use crate::{DeviceName, Kind, Version};
 
 /// A CDI spec: devices of one kind, and what a container needs that gets one.
 ///
-/// The layout is that of CDI 1.1.0; reading refuses unknown keys, as the CDI library does. A value can be built freely
+/// The layout is that of CDI 1.1.0; reading refuses unknown keys and takes null for a key that is absent, as the CDI library
+/// does. A value can be built freely
 /// and is checked by [`validate`](Self::validate), which [`write`](Self::write) calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -31,13 +34,13 @@ pub struct Spec {
     /// What the devices are.
     pub kind: Kind,
     /// Free notes; CDI 0.6.0.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The devices; at least one, each name once.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub devices: Vec<Device>,
     /// What every container gets that gets any of the devices.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub container_edits: ContainerEdits,
 }
 
@@ -48,9 +51,9 @@ pub struct Device {
     /// Its name within the kind.
     pub name: DeviceName,
     /// Free notes; CDI 0.6.0.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// What the container gets; not empty.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub container_edits: ContainerEdits,
 }

@@ -42,8 +42,12 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<String>, FileError>
     absent(text()).map_err(FileError::new("read", path))
 }
 
-/// The content of a regular file of at most `limit` bytes.
-pub(crate) fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+/// The content of a regular file of at most `limit` bytes; what is none is not waited for.
+///
+/// # Errors
+/// What the operating system answers, [`io::ErrorKind::InvalidInput`] for a folder, a pipe or a device, and
+/// [`io::ErrorKind::FileTooLarge`].
+pub fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // Not to be held up by a FIFO that stands where a file should.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     read_at_most(rustix::fs::openat(CWD, path, flags, Mode::empty())?, limit)

@@ -124,7 +124,7 @@ impl NodePaths {
     fn specs(&self, devices: &[&OfferedDevice], channels: &[u32]) -> Vec<DeviceSpec> {
         let mut paths = self.control.clone();
         for device in devices {
-            paths.push(format!("/dev/nvidia{}", device.minor));
+            paths.extend(device.node.clone());
             paths.extend(self.capabilities.get(&device.uuid).into_iter().flatten().cloned());
         }
         paths.extend(channels.iter().map(|channel| format!("{}{channel}", names::IMEX_NODE)));

@@ -78,7 +78,8 @@ impl Content {
 
     /// Whole GPUs of which each goes to one container, so that it matters which go together.
     fn is_of_whole_gpus(&self) -> bool {
-        let whole = |device: &OfferedDevice| device.instance.is_none() && device.replicas.is_none();
+        let whole =
+            |device: &OfferedDevice| device.gpu.is_some() && device.instance.is_none() && device.replicas.is_none();
         self.set.devices.iter().all(whole)
     }
 
@@ -110,7 +111,7 @@ impl Content {
             .set
             .devices
             .iter()
-            .map(|d| (d.uuid.as_str(), d.gpu.as_str()))
+            .filter_map(|d| Some((d.uuid.as_str(), d.gpu.as_ref()?.as_str())))
             .collect();
         let gpu = |id: &SharedId| gpus.get(id.device()).copied().unwrap_or("");
         let chosen = prefer_on(&self.ids, &known(available), &known(required), size, spread, gpu);

@@ -12,7 +12,7 @@
 #![cfg_attr(
     feature = "gpu",
     doc = "- [`run`], [`NodeConfig`], [`Node`]: from a node to its GPUs, served; [`Status`]\n\
-           - [`offer`], [`Offer`]: which resources a node has; values in, values out\n\
+           - [`offer`], [`Offer`]: which resources a node has, whether NVML tells its GPUs apart or not; values in, values out\n\
            - [`Answers`]: what containers are told; [`Affinity`], [`choose`]: which GPUs go together\n\
            - [`HealthStates`], [`HealthPolicy`], [`examine`]: which GPUs may be handed out\n\
            - [`GpuResource`]: GPUs as a resource"

@@ -34,7 +34,7 @@ impl Mps {
         let mut offered = inventory.clone();
         offered.gpus.retain(|gpu| {
             let mut devices = resources.iter().flat_map(|set| &set.devices);
-            devices.any(|device| device.gpu == gpu.uuid)
+            devices.any(|device| device.gpu.as_ref() == Some(&gpu.uuid))
         });
         let plan = mps::plan(&offered, config)?;
         // Of resources that the node does not have the offer has told already.

@@ -3,6 +3,15 @@
 /// The resource of whole GPUs, as pods ask for it.
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 
+/// The id of the GPU of a Tegra machine, in the vendor's words; its CDI name where devices go by their UUIDs.
+pub const TEGRA_DEVICE: &str = "tegra";
+
+/// The id, and the CDI name, of the GPUs that Windows lends to its subsystem for Linux, in the vendor's words.
+pub const WSL_DEVICE: &str = "all";
+
+/// The node of these GPUs.
+pub const WSL_NODE: &str = "/dev/dxg";
+
 /// Read by the NVIDIA container runtime: the devices that a container gets.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 

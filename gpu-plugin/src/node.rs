@@ -1,26 +1,19 @@
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
-use gpu_cdi::{DiscoverConfig, HookName};
-use gpu_core::{
-    GpuUuid, Inventory,
-    nvml::{Library, LibrarySearch, Parts},
-    ownership::OwnerFile,
-};
+use gpu_cdi::{DiscoverConfig, HookName, Platform};
+use gpu_core::{GpuUuid, Inventory, nvml::LibrarySearch, ownership::OwnerFile};
 use gpu_sharing::config::Config;
 
 use crate::{
     Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer,
 };
 
+pub(crate) use self::machine::Machine;
+
 mod answers;
 mod cdi;
+mod machine;
 mod owners;
-
-/// What is read of them: which go together is told by the topology.
-const PARTS: Parts = Parts {
-    topology: true,
-    ..Parts::DEVICES
-};
 
 /// How the GPUs of a node are offered.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,18 +63,29 @@ impl Default for NodeConfig {
     }
 }
 
+impl NodeConfig {
+    /// Whether the same machine is read by it.
+    pub(crate) fn reads_the_same(&self, other: &Self) -> bool {
+        let strategy = |config: &Self| config.config.device_discovery_strategy;
+        self.library == other.library
+            && self.host_root == other.host_root
+            && self.driver_files == other.driver_files
+            && strategy(self) == strategy(other)
+    }
+}
+
 /// The GPUs of this node as they are offered.
 #[derive(Debug)]
 pub struct Node {
-    library: Arc<Library>,
-    inventory: Inventory,
+    machine: Machine,
     resources: Vec<ResourceSet>,
     how: How,
     remarks: Vec<String>,
 }
 
 impl Node {
-    /// Reads the GPUs, claims them, and writes the CDI files if they are needed.
+    /// Reads the GPUs, claims them, and writes the CDI files if they are needed. Files and NVML tell what the machine is
+    /// ([`Platform::of`]), unless the configuration says it.
     ///
     /// What cannot be read or offered is in [`problems`](Self::problems); the rest is offered, which may be nothing: then no
     /// file is written. This calls the driver and may take its time: run it off the async runtime.
@@ -89,25 +93,26 @@ impl Node {
     /// # Errors
     /// Where the node as a whole cannot be read, or not be offered as it is configured, or its CDI file not be written.
     pub fn discover(config: &NodeConfig) -> Result<Self> {
-        let library = Arc::new(Library::open(&config.library)?.with_parts(PARTS));
-        let inventory = library.inventory(&config.host_root)?;
-        Self::of(library, inventory, config)
+        Self::of(Machine::read(config)?, config)
     }
 
-    /// What is offered of this inventory; claims the GPUs and writes the CDI files.
+    /// What is offered of this machine; claims the GPUs and writes the CDI files.
     ///
     /// # Errors
     /// As [`discover`](Self::discover).
-    pub(crate) fn of(library: Arc<Library>, inventory: Inventory, config: &NodeConfig) -> Result<Self> {
-        let Offer { mut resources, remarks } = offer(&inventory, &config.config, &config.choice)?;
+    pub(crate) fn of(machine: Machine, config: &NodeConfig) -> Result<Self> {
+        let inventory = &machine.inventory;
+        let Offer { mut resources, remarks } = offer(machine.platform, inventory, &config.config, &config.choice)?;
         let mut remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
-        if let Some(owners) = &config.owners {
+        // Owners are of single GPUs.
+        if let Some(owners) = config.owners.as_ref().filter(|_| machine.platform == Platform::Nvml) {
             let refused = owners::claim(owners, &gpus(&resources), &mut remarks);
-            retain(&mut resources, |device| !refused.contains(&device.gpu));
+            let is_refused = |device: &OfferedDevice| device.gpu.as_ref().is_some_and(|gpu| refused.contains(gpu));
+            retain(&mut resources, |device| !is_refused(device));
         }
-        let answers = answers::prepare(&inventory, config, &mut resources, &mut remarks)?;
+        let answers = answers::prepare(&machine, config, &mut resources, &mut remarks)?;
         let mps = Mps::of(
-            &inventory,
+            inventory,
             &config.config,
             &resources,
             config.mps_root.clone(),
@@ -116,12 +121,11 @@ impl Node {
         let how = How {
             answers: Arc::new(answers),
             mps: mps.map(Arc::new),
-            affinity: Arc::new(Affinity::of(&inventory)),
+            affinity: Arc::new(Affinity::of(inventory)),
             policy: config.config.plugin.shared_devices_allocation_policy,
         };
         Ok(Self {
-            library,
-            inventory,
+            machine,
             resources,
             how,
             remarks,
@@ -132,20 +136,25 @@ impl Node {
     pub(crate) fn shrink(&mut self, inventory: Inventory) {
         let is_there = |device: &OfferedDevice| match device.uuid.parse() {
             Ok(mig) => inventory.mig_device(&mig).is_some(),
-            Err(_) => inventory.gpu(&device.gpu).is_some(),
+            Err(_) => device.gpu.as_ref().is_some_and(|gpu| inventory.gpu(gpu).is_some()),
         };
         retain(&mut self.resources, is_there);
-        self.inventory = inventory;
+        self.machine.inventory = inventory;
     }
 
-    /// What was read.
+    /// What the machine is.
+    pub fn platform(&self) -> Platform {
+        self.machine.platform
+    }
+
+    /// What NVML tells of it; nothing on a Tegra machine without NVML.
     pub fn inventory(&self) -> &Inventory {
-        &self.inventory
+        &self.machine.inventory
     }
 
-    /// The driver library that it was read through.
-    pub fn library(&self) -> &Arc<Library> {
-        &self.library
+    /// How it was read.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// What is offered, by name.
@@ -169,10 +178,9 @@ impl Node {
         &self.remarks
     }
 
-    /// All that is amiss: the inventory's problems, and the [`remarks`](Self::remarks).
+    /// All that is amiss: the inventory's problems, where NVML tells GPUs apart, and the [`remarks`](Self::remarks).
     pub fn problems(&self) -> Vec<String> {
-        let problems = self.inventory.problems.iter().map(ToString::to_string);
-        problems.chain(self.remarks.iter().cloned()).collect()
+        self.machine.problems().chain(self.remarks.iter().cloned()).collect()
     }
 }
 
@@ -181,7 +189,7 @@ fn gpus(resources: &[ResourceSet]) -> Vec<GpuUuid> {
     let gpus: BTreeSet<_> = resources
         .iter()
         .flat_map(|set| &set.devices)
-        .map(|device| &device.gpu)
+        .filter_map(|device| device.gpu.as_ref())
         .collect();
     gpus.into_iter().cloned().collect()
 }

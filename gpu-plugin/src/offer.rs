@@ -1,5 +1,6 @@
 //! What a node offers: an inventory and a configuration in, resources with their devices out; no I/O.
 
+mod all;
 mod choice;
 mod device;
 mod mig;
@@ -7,6 +8,7 @@ mod share;
 
 use std::{collections::BTreeMap, fmt};
 
+use gpu_cdi::Platform;
 use gpu_core::{Gpu, GpuUuid, Inventory};
 use gpu_sharing::config::{Config, ParseResourceNameError, ResourceName, SelectError};
 
@@ -166,6 +168,18 @@ pub enum OfferError {
         /// How many, replicas counted.
         devices: usize,
     },
+    /// GPUs are chosen where they are one device. Offer it, or run no plugin there.
+    #[error("none can be included or excluded of the GPUs of {platform}: they are one device")]
+    NoChoice {
+        /// What the machine is.
+        platform: Platform,
+    },
+    /// GPUs are to be shared by MPS that cannot be. Share them by time-slicing.
+    #[error("sharing using MPS is not supported for the GPUs of {platform}")]
+    NoMps {
+        /// What the machine is.
+        platform: Platform,
+    },
     /// `devices` of a shared resource names what the resource does not have.
     #[error("cannot share `{resource}`")]
     Select {
@@ -179,15 +193,25 @@ pub enum OfferError {
 
 /// The resources that a node offers with this configuration.
 ///
-/// GPUs for displays are never offered. A GPU in MIG mode is offered whole by strategy `none`, as by the vendor's plugin.
+/// GPUs for displays are never offered. A GPU in MIG mode is offered whole by strategy `none`, as by the vendor's plugin. The GPU of a
+/// Tegra machine, and all of those that Windows lends to Linux, are one device, of which NVML may know nothing.
 ///
 /// # Errors
 /// Where the node is not as strategy `single` wants it, where the devices to share are not there, and where they would be more than
-/// the kubelet can be told.
-pub fn offer(inventory: &Inventory, config: &Config, choice: &GpuChoice) -> Result<Offer, OfferError> {
+/// the kubelet can be told; where GPUs that are one device are chosen, or shared by MPS.
+pub fn offer(
+    platform: Platform,
+    inventory: &Inventory,
+    config: &Config,
+    choice: &GpuChoice,
+) -> Result<Offer, OfferError> {
     let mut remarks = Vec::new();
-    let gpus = choice.of(&computing(&inventory.gpus, &mut remarks), &mut remarks);
-    let named = mig::named(&gpus, config, &mut remarks)?;
+    let named = if platform == Platform::Nvml {
+        let gpus = choice.of(&computing(&inventory.gpus, &mut remarks), &mut remarks);
+        mig::named(&gpus, config, &mut remarks)?
+    } else {
+        all::named(platform, inventory, config, choice)?
+    };
     let resources = share::shared(named, &config.sharing, &mut remarks)?;
     match resources.iter().find(|set| set.len() > MOST_DEVICES) {
         None => Ok(Offer { resources, remarks }),

@@ -30,7 +30,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// A node that has no GPU yet is looked at again every ten seconds, and so is one that cannot be read unless
 /// [`fail_on_init_error`](gpu_sharing::config::Config::fail_on_init_error) is set. From then on it follows the node: MIG
 /// layouts, GPUs that come and go, a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
-/// a resource that stays keeps its socket and its stream, one that has nothing left is emptied and then ended.
+/// a resource that stays keeps its socket and its stream, one that has nothing left is emptied and then ended. Where NVML does not
+/// tell GPUs apart ([`Node::platform`]) there is nothing to follow.
 ///
 /// A new `config` is taken over while the node is served; where the node cannot be offered so, the old one stays, and that is
 /// logged. `reload` has the node looked at at once, and all that happened to its GPUs forgotten. `status` is told what is
@@ -124,7 +125,8 @@ struct Supervisor {
     /// What health counts its times from.
     started: Instant,
     events: mpsc::UnboundedSender<NodeEvent>,
-    watcher: Watcher,
+    /// Tells the events; none where there is nothing to follow.
+    watcher: Option<Watcher>,
     /// The remarks that were logged, so that each is logged once.
     said: Vec<String>,
     /// When the node is to be read anew, because it could not be.
@@ -322,11 +324,9 @@ impl Supervisor {
 
     /// Offers what this inventory holds; where that is not possible, only what it still has of what was offered.
     async fn renew(&mut self, inventory: Inventory) {
-        let (library, config) = (self.node.library().clone(), self.config.clone());
-        let renewed = off_the_runtime({
-            let inventory = inventory.clone();
-            move || Node::of(library, inventory, &config)
-        });
+        let config = self.config.clone();
+        let machine = self.node.machine().with(inventory.clone());
+        let renewed = off_the_runtime(move || Node::of(machine, &config));
         match renewed.await {
             Ok(node) => self.node = node,
             Err(error) => {
@@ -342,7 +342,10 @@ impl Supervisor {
 
     /// Looks at the GPUs that are not healthy, or may not be.
     async fn look(&mut self) {
-        let (library, root) = (self.node.library().clone(), self.config.host_root.clone());
+        let Some(library) = self.node.machine().library.clone() else {
+            return; // nothing is known of health there, and so nothing is looked at
+        };
+        let root = self.config.host_root.clone();
         let reading = off_the_runtime(move || library.inventory(&root)).await;
         let now = self.now();
         let mut changes = Vec::new();
@@ -361,13 +364,13 @@ impl Supervisor {
     async fn reload(&mut self) -> Result<()> {
         let sound = self.complaint.take().is_none() && self.health.patients().is_empty();
         self.health.forget();
-        if !sound {
+        let (machine, config) = (self.node.machine().clone(), self.config.clone());
+        let Some(library) = machine.library.clone().filter(|_| sound) else {
             return self.discover().await;
-        }
-        let (library, config) = (self.node.library().clone(), self.config.clone());
+        };
         let read = off_the_runtime(move || {
             let inventory = library.inventory(&config.host_root)?;
-            Node::of(library, inventory, &config)
+            Node::of(machine.with(inventory), &config)
         });
         match read.await {
             Ok(node) => {
@@ -407,13 +410,13 @@ impl Supervisor {
         if config == self.config {
             return Ok(());
         }
-        let same_driver = config.library == self.config.library && config.host_root == self.config.host_root;
-        let (library, inventory) = (self.node.library().clone(), self.node.inventory().clone());
+        let same_machine = config.reads_the_same(&self.config);
+        let machine = self.node.machine().clone();
         let renewed = off_the_runtime({
             let config = config.clone();
             move || {
-                if same_driver {
-                    Node::of(library, inventory, &config)
+                if same_machine {
+                    Node::of(machine, &config)
                 } else {
                     Node::discover(&config)
                 }
@@ -423,7 +426,7 @@ impl Supervisor {
         tracing::info!("the new configuration is in force");
         self.health.set_policy(config.health.clone());
         self.config = config;
-        if same_driver {
+        if same_machine {
             self.node = node;
             self.offer();
         } else {
@@ -441,7 +444,18 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
-fn watch_node(node: &Node, config: &NodeConfig, events: mpsc::UnboundedSender<NodeEvent>) -> Result<Watcher> {
+fn watch_node(
+    node: &Node,
+    config: &NodeConfig,
+    events: mpsc::UnboundedSender<NodeEvent>,
+) -> gpu_core::Result<Option<Watcher>> {
+    let Some(library) = node.machine().library.clone() else {
+        tracing::info!(
+            "the GPUs of {} are one device, of which nothing is followed",
+            node.platform()
+        );
+        return Ok(None);
+    };
     let watching = WatchConfig {
         host_root: config.host_root.clone(),
         interval: WATCH_INTERVAL,
@@ -451,12 +465,7 @@ fn watch_node(node: &Node, config: &NodeConfig, events: mpsc::UnboundedSender<No
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };
-    Ok(Watcher::start(
-        node.library().clone(),
-        node.inventory().clone(),
-        watching,
-        deliver,
-    )?)
+    Watcher::start(library, node.inventory().clone(), watching, deliver).map(Some)
 }
 
 /// The later reading, with the GPUs that it could not read as they were: pods that have them go on, and so the kubelet goes on

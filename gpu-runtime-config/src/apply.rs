@@ -17,15 +17,22 @@ mod daemon;
 mod disk;
 mod engine;
 mod host_path;
+mod lock;
 mod new_file;
+mod patience;
+mod program;
 mod read;
+mod socket;
 
 pub use daemon::containerd_version;
 pub use engine::{Health, Restart};
+pub use lock::{Lock, lock};
+pub use patience::Stop;
 pub use read::{read_containerd, read_crio, read_file, read_receipt, receipt_path};
+pub use socket::Socket;
 
 /// How a plan is carried out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Apply {
     /// Where the host's file system is: `/` on the host.
     pub host_root: PathBuf,
@@ -35,6 +42,8 @@ pub struct Apply {
     pub restart: Restart,
     /// How the engine shows that it lives; `None` to trust it.
     pub health: Option<Health>,
+    /// What ends the waiting for the engine: then the change is taken back.
+    pub stop: Stop,
 }
 
 /// What carrying out a plan came to.
@@ -83,6 +92,31 @@ pub enum Error {
         /// What came of it.
         reason: String,
     },
+    /// Process 1 is behind the engine's socket: systemd, in most cases, which made the socket for the engine and which SIGHUP
+    /// would have read all of its units again. Restart the engine by systemd.
+    #[error("process 1 is behind `{}`, not the engine: it gets no SIGHUP; restart the engine by systemd", socket.display())]
+    NotTheEngine {
+        /// The engine's socket.
+        socket: PathBuf,
+    },
+    /// It was not to be waited for any longer: [`Stop::stop`].
+    #[error("it was not to be waited for any longer")]
+    Stopped,
+    /// What is said to be the host's root is no folder.
+    #[error("cannot open the host's root `{}`", path.display())]
+    HostRoot {
+        /// Its path from here.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another program has been changing the files of this host's engines for ten minutes, or holds the lock for it.
+    #[error("another program is changing the files of the engines beneath `{}`", path.display())]
+    Busy {
+        /// The host's root.
+        path: PathBuf,
+    },
     /// The engine did not answer in time.
     #[error("`{}` did not answer within {} s: {reason}", socket.display(), timeout.as_secs())]
     Unhealthy {
@@ -105,7 +139,7 @@ impl Error {
     }
 }
 
-/// Carries out a plan.
+/// Carries out a plan, under the [`lock`] that was taken before the files were read.
 ///
 /// The receipt goes to [`receipt_path`] before any file changes and says until the end that there is something to finish: after
 /// a crash, whenever it came, the same plan made anew goes on where this one ended, the restart included, and
@@ -115,8 +149,12 @@ impl Error {
 /// # Errors
 /// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted; where it is the receipt that cannot
 /// be written at the end, all is done, and the engine will be restarted once more. That the engine did not live is not an
-/// error but [`Outcome::RolledBack`].
-pub fn apply(plan: &Plan, how: &Apply) -> Result<Outcome, Error> {
+/// error but [`Outcome::RolledBack`], and so is that it was not to be waited for any longer: then the engine has been
+/// told to read its old files, and nothing is known of it.
+pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
+    if how.stop.is_stopped() {
+        return Err(Error::Stopped);
+    }
     let root = &how.host_root;
     let kept = read_receipt(root, &how.main)?;
     let is_unfinished = kept.as_ref().is_some_and(Receipt::is_unfinished);
@@ -148,7 +186,13 @@ pub fn apply(plan: &Plan, how: &Apply) -> Result<Outcome, Error> {
     };
     let still = disk::write_all(root, &back)
         .and_then(|()| write_receipt(how, marked, before))
-        .and_then(|()| engine::restart_and_check(how))
+        .and_then(|()| {
+            if how.stop.is_stopped() {
+                engine::restart_without_waiting(how)
+            } else {
+                engine::restart_and_check(how)
+            }
+        })
         .err();
     Ok(Outcome::RolledBack { cause, still })
 }

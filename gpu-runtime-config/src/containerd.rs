@@ -17,6 +17,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
+    drop_in_path,
     edit::{Format, Op, edit, edit_and_parse, edit_parsed},
     error::{Error, Result},
     plan::{Draft, Notice, Plan, Snapshot, draft, plan},
@@ -101,6 +102,7 @@ pub fn configure(
     receipt: Option<&Receipt>,
 ) -> Result<Plan> {
     settings.check(true)?;
+    drop_in_path::check(&files.drop_in.path, &files.main.path)?;
     let mut found = vec![files.drop_in.clone(), files.main.clone()];
     found.extend(files.imported.iter().chain(&files.other).cloned());
     let (mut drafts, mut notices) = drafts(&found, receipt, Format::Toml)?;
@@ -150,6 +152,17 @@ pub fn configure(
         set(&mut drafts, &files.drop_in.path, None);
     }
     Ok(plan(drafts, notices))
+}
+
+/// The version that a drop-in beside this main file gets: that of the file, or what the daemon reads where the file says
+/// nothing; `None` if that is not known either.
+///
+/// # Errors
+/// When the file cannot be read as containerd would.
+pub fn drop_in_version(main: &Snapshot, daemon: Option<Version>) -> Result<Option<u32>> {
+    let text = main.text.as_deref().unwrap_or_default();
+    let main = Main::read(TomlText::parse(&main.path, text)?, daemon)?;
+    Ok((!main.is_blank || daemon.is_some()).then_some(main.file.version))
 }
 
 /// The programs behind the runtimes that options are copied from, the node's own default first, then `runc` and `crun`.
@@ -234,6 +247,10 @@ impl Job<'_> {
     /// Which file gets the runtimes.
     fn place(&self, asked: Placement, foreign: Option<&ConfigFile>, notices: &mut Vec<Notice>) -> Result<Placement> {
         let main = &self.main.file;
+        if asked == Placement::DropInOnly && self.main.is_blank && self.daemon.is_none() {
+            let path = main.path.clone();
+            return Err(Error::UnknownDaemon { path });
+        }
         let replaces = !self.daemon.is_some_and(Version::merges_deeply);
         let overridden = || self.imported.iter().chain(foreign).any(|file| file.cri().is_some());
         match asked {

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use crate::{
+    drop_in_path,
     edit::{Format, parse},
     error::{Error, Result},
     plan::{Notice, Plan, Snapshot, draft, plan},
@@ -34,6 +35,7 @@ pub struct Files {
 /// When a file cannot be read, when the drop-in's path holds something else, and when a later drop-in would undo the change.
 pub fn configure(files: &Files, settings: &Settings, receipt: Option<&Receipt>) -> Result<Plan> {
     settings.check(true)?;
+    drop_in_path::check(&files.drop_in.path, &files.main.path)?;
     let mut found = vec![files.drop_in.clone(), files.main.clone()];
     found.extend(files.dropped_in.iter().chain(&files.other).cloned());
     let (mut drafts, mut notices) = drafts(&found, receipt, Format::Toml)?;

@@ -1,6 +1,9 @@
 //! Why a configuration was not changed.
 
-use std::{fmt, path::PathBuf};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// A [`Result`](std::result::Result) whose error is this crate's [`Error`] unless said otherwise.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -119,6 +122,21 @@ pub enum Error {
         /// The drop-in.
         drop_in: PathBuf,
     },
+    /// The drop-in's path cannot be one: it is that of the main file, which it would replace, or names several files.
+    #[error("`{}` cannot be a drop-in: {reason}", path.display())]
+    NoDropIn {
+        /// The path.
+        path: PathBuf,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A drop-in must have the version of the main file, which is not there and belongs to a distribution that renders it for
+    /// its containerd, whose version is not known either: start it, or say which version it has.
+    #[error("there is no `{}` yet, and the version of its containerd is not known: what it could read cannot be told", path.display())]
+    UnknownDaemon {
+        /// The main file.
+        path: PathBuf,
+    },
     /// A file of version 1 takes no drop-in, and this one may not be edited.
     #[error("`{}` has version 1, which takes no drop-ins, and is not ours to edit", path.display())]
     NoDropIns {
@@ -185,4 +203,13 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+}
+
+impl Error {
+    pub(crate) fn main_as_drop_in(path: &Path) -> Error {
+        Error::NoDropIn {
+            path: path.to_owned(),
+            reason: "it is the main file",
+        }
+    }
 }

@@ -32,7 +32,7 @@
 //! - [`Settings`]: what is asked for; [`Preset`]: where distributions keep their files
 //! - [`Plan`], [`Notice`], [`Receipt`], [`revert`]: what would change, and how it is taken back
 //! - [`toolkit`]: the NVIDIA container toolkit's own `config.toml`
-//! - `apply` (feature): read, write, restart, check, roll back
+//! - `apply` (feature): lock, read, write, restart, check, roll back
 //!
 //! # Features
 //! Name | Adds | Default
@@ -48,6 +48,7 @@ pub mod apply;
 pub mod containerd;
 pub mod crio;
 pub mod docker;
+mod drop_in_path;
 mod edit;
 mod error;
 mod json_text;

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::containerd::{Placement, Version};
+use crate::containerd::Placement;
 
 /// A distribution's containerd: paths are those on the host.
 ///
@@ -103,9 +103,10 @@ impl Preset {
         }
     }
 
-    /// The drop-in for a daemon; k3s and RKE2 have a folder for files of version 2 and one for version 3.
-    pub fn drop_in(self, daemon: Version) -> &'static str {
-        let is_old = daemon.major < 2;
+    /// The drop-in for files of a version ([`containerd::drop_in_version`](crate::containerd::drop_in_version)): k3s and RKE2
+    /// have a folder for those of version 2 and one for those of version 3 and later.
+    pub fn drop_in(self, file_version: u32) -> &'static str {
+        let is_old = file_version < 3;
         match self {
             Preset::K3s if is_old => "/var/lib/rancher/k3s/agent/etc/containerd/config.toml.d/99-nvidia.toml",
             Preset::K3s => "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/99-nvidia.toml",
@@ -124,6 +125,12 @@ impl Preset {
             Preset::MicroK8s => Placement::InPlace,
             Preset::Kubeadm | Preset::Eks | Preset::Gke | Preset::Aks => Placement::Auto,
         }
+    }
+
+    /// Whether the main file must be there before anything is set: what is made out of nothing would lack all that the
+    /// distribution's own has.
+    pub fn needs_main(self) -> bool {
+        self == Preset::MicroK8s
     }
 
     /// How long an edit lasts.

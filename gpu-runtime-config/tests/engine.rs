@@ -10,7 +10,14 @@
 
 use std::{
     env, fs,
-    os::unix::net::{UnixListener, UnixStream},
+    io::{self, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::{
+            net::{UnixListener, UnixStream},
+            process::ExitStatusExt as _,
+        },
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     sync::{
@@ -23,7 +30,10 @@ use std::{
 
 use gpu_runtime_config::{
     Plan, Runtime, Settings,
-    apply::{Apply, Error, Health, Outcome, Restart, apply, read_containerd, read_file, read_receipt, receipt_path},
+    apply::{
+        Apply, Error, Health, Outcome, Restart, Socket, Stop, apply, lock, read_containerd, read_file, read_receipt,
+        receipt_path,
+    },
     containerd::{self, Placement},
     revert,
 };
@@ -42,15 +52,18 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["engine", root] => return engine(&Host::at(root)),
+        ["activated", _] => return activated(),
         ["configure", root, name] => {
             let host = Host::at(root);
-            let outcome = host.carry_out(&host.plan(name)).expect("carried out");
+            let lock = lock(&host.root, &Stop::default()).expect("the lock");
+            let plan = host.plan(name);
+            let outcome = apply(&plan, &host.how(&plan), &lock).expect("carried out");
             assert!(matches!(outcome, Outcome::Applied | Outcome::Unchanged), "{outcome:?}");
             return ExitCode::SUCCESS;
         }
         _ => {}
     }
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 6] = [
         (
             "an_engine_reads_its_files_when_they_changed_and_only_then",
             an_engine_reads_its_files_when_they_changed_and_only_then,
@@ -66,6 +79,14 @@ fn main() -> ExitCode {
         (
             "an_engine_that_was_left_broken_gets_its_old_files_back",
             an_engine_that_was_left_broken_gets_its_old_files_back,
+        ),
+        (
+            "the_engine_is_told_and_not_the_one_that_made_its_socket",
+            the_engine_is_told_and_not_the_one_that_made_its_socket,
+        ),
+        (
+            "programs_that_change_files_at_once_do_so_one_after_the_other",
+            programs_that_change_files_at_once_do_so_one_after_the_other,
         ),
     ];
     for (name, test) in tests {
@@ -91,6 +112,19 @@ fn engine(host: &Host) -> ExitCode {
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(socket).expect("a socket");
     listener.incoming().for_each(drop);
+    ExitCode::SUCCESS
+}
+
+/// Answers HTTP on a socket that another process has made and hands over as standard input, as systemd does for Docker.
+fn activated() -> ExitCode {
+    let socket = io::stdin().as_fd().try_clone_to_owned().expect("a socket");
+    for stream in UnixListener::from(socket).incoming() {
+        let mut stream = stream.expect("a connection");
+        let mut question = [0; 256];
+        let length = stream.read(&mut question).expect("a question");
+        assert!(question[..length].starts_with(b"GET /"), "HTTP");
+        stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nOK").expect("an answer");
+    }
     ExitCode::SUCCESS
 }
 
@@ -132,19 +166,29 @@ impl Host {
     }
 
     fn carry_out(&self, plan: &Plan) -> Result<Outcome, Error> {
+        self.carry_out_as(plan, &self.how(plan))
+    }
+
+    fn how(&self, plan: &Plan) -> Apply {
         let health = Health {
-            socket: SOCKET.into(),
+            socket: Socket::own(SOCKET),
             timeout: Duration::from_secs(if plan_breaks(plan) { 1 } else { 10 }),
             settle: Duration::from_millis(50),
             new_process: true,
         };
-        let how = Apply {
+        Apply {
             host_root: self.root.clone(),
             main: MAIN.into(),
-            restart: Restart::Signal { socket: SOCKET.into() },
+            restart: Restart::Signal {
+                socket: Socket::own(SOCKET),
+            },
             health: Some(health),
-        };
-        apply(plan, &how)
+            stop: Stop::default(),
+        }
+    }
+
+    fn carry_out_as(&self, plan: &Plan, how: &Apply) -> Result<Outcome, Error> {
+        apply(plan, how, &lock(&self.root, &how.stop)?)
     }
 
     fn take_back(&self) {
@@ -319,6 +363,49 @@ fn an_engine_that_was_left_broken_gets_its_old_files_back() {
         matches!(outcome, Outcome::RolledBack { still: None, .. }),
         "{outcome:?}"
     );
+    host.is_plain();
+}
+
+/// Had it been the one that listens, this test would have ended.
+fn the_engine_is_told_and_not_the_one_that_made_its_socket() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let host = Host::at(folder.path());
+    for path in ["/etc/containerd", "/run"] {
+        fs::create_dir_all(host.path(path)).expect("a new folder");
+    }
+    fs::write(host.path(MAIN), PLAIN).expect("a new file");
+    let listener = UnixListener::bind(host.path(SOCKET)).expect("a socket");
+    let mut engine = Command::new(env::current_exe().expect("this program"))
+        .args(["activated", "_"])
+        .stdin(OwnedFd::from(listener.try_clone().expect("a socket")))
+        .spawn()
+        .expect("this program once more");
+    let how = Apply {
+        host_root: host.root.clone(),
+        main: MAIN.into(),
+        restart: Restart::Signal {
+            socket: Socket::http(SOCKET),
+        },
+        health: None,
+        stop: Stop::default(),
+    };
+    let outcome = host.carry_out_as(&host.plan("nvidia"), &how).expect("carried out");
+    assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+    assert_eq!(engine.wait().expect("its end").signal(), Some(1), "SIGHUP");
+}
+
+fn programs_that_change_files_at_once_do_so_one_after_the_other() {
+    let engine = Kept::start();
+    let host = &engine.host;
+    let mut programs: Vec<Child> = ["a", "b", "c", "d"]
+        .iter()
+        .map(|name| again(&["configure", name], &host.root))
+        .collect();
+    for program in &mut programs {
+        assert!(program.wait().expect("its end").success());
+    }
+    assert_eq!(host.text(LOADED), Some(host.texts()));
+    host.take_back();
     host.is_plain();
 }
 

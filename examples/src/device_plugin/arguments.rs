@@ -8,7 +8,7 @@ use std::{
     str::FromStr,
 };
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::{Args, Command, CommandFactory, Parser};
 use gpu_plugin::{
     GpuChoice, GpuRef, HealthPolicy, NodeConfig, ParseXidClassError, Sockets, XidClass,
@@ -29,12 +29,14 @@ use tokio::sync::watch;
 
 use super::kubelet_folder;
 #[cfg(all(feature = "config-manager", feature = "node-events"))]
-use crate::config_manager::{self, Selection};
+use crate::{
+    config_manager::{self, Selection},
+    program::BadUsage,
+};
 use crate::{
     driver_files::driver_files,
     logging::Logging,
     names::{self, device_plugin as env},
-    program::BadUsage,
     settings::{ConfigArguments, Settings},
     vendor,
 };
@@ -210,7 +212,8 @@ struct Vendor {
           default_missing_value = "true")]
     mofed_enabled: Option<bool>,
 
-    /// Where GPUs are looked for: auto or nvml [`DEVICE_DISCOVERY_STRATEGY`]
+    /// Where GPUs are looked for: auto, nvml or tegra, where the GPU of a Tegra machine is one device and needs no NVML; by default auto
+    /// [`DEVICE_DISCOVERY_STRATEGY`]
     #[arg(long, value_name = "STRATEGY")]
     device_discovery_strategy: Option<DiscoveryStrategy>,
 
@@ -322,12 +325,12 @@ impl DevicePlugin {
             return Ok(None);
         };
         let Some(node) = &self.cluster.node_name else {
-            bail!(BadUsage::new(
+            anyhow::bail!(BadUsage::new(
                 "CONFIG_FILE_SRCDIR needs the name of the node (NODE_NAME)"
             ));
         };
         if self.file.is_given() {
-            bail!(BadUsage::new(
+            anyhow::bail!(BadUsage::new(
                 "CONFIG_FILE_SRCDIR and CONFIG_FILE are not meant together"
             ));
         }
@@ -351,12 +354,7 @@ impl DevicePlugin {
 
     /// What the file, the environment and the flags mean together.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
-        let settings = self.file.settings(PROGRAM, self.vendor.flags())?;
-        let config = &settings.config;
-        if config.device_discovery_strategy == DiscoveryStrategy::Tegra {
-            bail!(BadUsage::new("--device-discovery-strategy=`tegra` is not supported"));
-        }
-        Ok(settings)
+        self.file.settings(PROGRAM, self.vendor.flags())
     }
 
     /// The configuration file's text.

@@ -34,7 +34,7 @@ fn what_is_not_supported_is_refused_by_name() {
         let error = program::chain(&config(arguments).unwrap_err());
         assert!(error.contains(says), "{error}");
     }
-    check(&["--device-discovery-strategy=tegra"], "tegra");
+    check(&["--device-discovery-strategy=vfio"], "expected auto, nvml, tegra");
     check(
         &["--device-list-strategy=best"],
         "invalid --device-list-strategy option",
@@ -47,6 +47,14 @@ fn what_is_not_supported_is_refused_by_name() {
     check(&["--cdi-feature-flags=enable-coherent-annotations"], "not supported");
     check(&["--cdi-disable-hooks=unheard-of"], "unheard-of");
     check(&["--kubelet-socket="], "never registers");
+    check(
+        &["--nvidia-cdi-hook-path=hook"],
+        "the hook program `hook` is not an absolute path",
+    );
+    check(
+        &["--cdi-annotation-prefix="],
+        "the prefix `` of CDI annotations is empty",
+    );
     check(&["--xid-classes=94"], "94");
     check(&["--include-gpus=first"], "`first` is neither");
     for harmless in [

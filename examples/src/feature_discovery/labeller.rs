@@ -18,7 +18,7 @@ use gpu_labels::{
 use tokio::sync::{mpsc, watch};
 
 use super::{arguments::FeatureDiscovery, hardware::Hardware, target::Target};
-use crate::{program, settings::Settings};
+use crate::{last_read::LastRead, program, settings::Settings};
 
 /// What labels a node, and what it has said so far.
 pub(super) struct Labeller<'a> {
@@ -35,12 +35,8 @@ pub(super) struct Labeller<'a> {
     state: watch::Sender<String>,
     remarks: Vec<String>,
     pci: Option<Pci>,
-    /// The configuration file that was refused, so that it is refused once.
-    refused: Option<ConfigText>,
+    file: LastRead,
 }
-
-/// What a configuration file says, where there is one, or why it cannot be read.
-type ConfigText = Result<Option<String>, String>;
 
 /// The driver cannot be asked.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +55,7 @@ impl<'a> Labeller<'a> {
         let labeller = Self {
             arguments,
             timestamp: timestamp(&settings),
+            file: LastRead::new(settings.text.clone()),
             settings,
             hardware: Hardware::new(search, &arguments.ours.host_root, changes),
             target,
@@ -67,7 +64,6 @@ impl<'a> Labeller<'a> {
             state: watch::channel("starting".to_owned()).0,
             remarks: Vec::new(),
             pci: None,
-            refused: None,
         };
         labeller.say_settings();
         Ok(labeller)
@@ -203,25 +199,14 @@ impl<'a> Labeller<'a> {
         tracing::debug!("running with {:?}", self.settings.config);
     }
 
-    /// Whether the configuration file says something else than what is in force, and than what was refused.
+    /// Whether the configuration file is another than it was read last.
     pub(super) fn config_changed(&mut self) -> bool {
-        let text = self.config_text();
-        if text.as_ref().is_ok_and(|text| *text == self.settings.text) {
-            if self.refused.take().is_some() {
-                tracing::info!("the configuration file says again what is in force");
-            }
-            return false;
-        }
-        self.refused.as_ref() != Some(&text)
-    }
-
-    fn config_text(&self) -> ConfigText {
-        self.arguments.config_text().map_err(|error| program::chain(&error))
+        self.file.look(self.arguments.config_text())
     }
 
     /// Takes over new settings, or keeps those in force where the new ones cannot be used.
     pub(super) async fn reload(&mut self) {
-        let text = self.config_text();
+        self.file.look(self.arguments.config_text());
         let renewed = async {
             let settings = self.arguments.settings()?;
             let target = Target::new(self.arguments, &settings.config).await?;
@@ -235,13 +220,11 @@ impl<'a> Labeller<'a> {
                 self.settings = settings;
                 self.target = target;
                 self.node = Node::default(); // the machine's type may be another file's
-                self.refused = None;
                 self.say_settings();
             }
             Err(error) => {
                 let error = program::chain(&error);
                 tracing::warn!("the configuration in force stays: {error}");
-                self.refused = Some(text);
             }
         }
     }

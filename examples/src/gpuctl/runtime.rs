@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use gpu_runtime_config::{
-    Cdi, Lifetime, Plan, Preset, Runtime as NewRuntime, Settings,
-    apply::{Outcome, Restart, containerd_version, read_file},
+    Cdi, Plan, Preset, Runtime as NewRuntime, Settings,
+    apply::{Lock, Outcome, Restart, Stop, read_file},
     containerd::Version,
 };
 
@@ -123,12 +123,15 @@ impl Runtime {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         match self {
             Self::Configure(command) => {
-                let (target, plan) = command.plan()?;
-                finish(&command.node, &target, &plan)
+                let mut target = command.node.target()?;
+                let lock = command.node.lock(&target)?;
+                let plan = command.plan(&mut target)?;
+                finish(&target, &plan, lock.as_ref())
             }
-            Self::Diff(command) => print(command.plan()?.1.diff()),
+            Self::Diff(command) => print(command.plan(&mut command.node.target()?)?.diff()),
             Self::Revert(command) => {
                 let target = command.node.target()?;
+                let lock = command.node.lock(&target)?;
                 let Some(plan) = target.revert()? else {
                     remark(format_args!(
                         "`{}` was not configured by gpuctl: nothing to do",
@@ -137,33 +140,22 @@ impl Runtime {
                     return Ok(());
                 };
                 notices(&plan);
-                finish(&command.node, &target, &plan)
+                finish(&target, &plan, lock.as_ref())
             }
         }
     }
 }
 
 impl Configure {
-    fn plan(&self) -> anyhow::Result<(Target, Plan)> {
+    fn plan(&self, target: &mut Target) -> anyhow::Result<Plan> {
         let (ConfigMode::Config, ConfigSource::File) = (self.config_mode, self.config_source);
-        let mut target = self.node.target()?;
-        if target.engine == Engine::Containerd {
-            target.version = self.version(&target);
-        }
-        if let (Some(preset), Some(version)) = (self.node.preset, target.version) {
-            target.drop_in = preset.drop_in(version).into();
-        }
+        let socket = self.node.preset.map_or(target.engine.socket(), Preset::socket);
+        let socket = self.socket.clone().unwrap_or_else(|| socket.into());
+        let executable = self.executable_path.as_deref();
+        target.settle(self.containerd_version, &socket, executable, &Stop::default())?;
         let plan = target.plan(&self.settings())?;
         notices(&plan);
-        Ok((target, plan))
-    }
-
-    fn version(&self, target: &Target) -> Option<Version> {
-        self.containerd_version.or_else(|| {
-            let socket = self.node.preset.map_or(target.engine.socket(), Preset::socket);
-            let socket = self.socket.clone().unwrap_or_else(|| socket.into());
-            containerd_version(&target.host_root, &socket, self.executable_path.as_deref())
-        })
+        Ok(plan)
     }
 
     fn settings(&self) -> Settings {
@@ -202,15 +194,12 @@ impl Node {
         if let Some(note) = preset.note() {
             remark(format_args!("{preset}: {note}"));
         }
-        ensure!(
-            preset.lifetime() != Lifetime::ReadOnly,
-            "the files of {preset} cannot be edited"
-        );
-        let mut target = Target::new(self.runtime, &self.host_root, Some(preset.main().into()), None)?;
-        // The newest, until the daemon is asked.
-        target.drop_in = preset.drop_in(Version { major: 2, minor: 0 }).into();
-        target.placement = preset.placement();
-        Ok(target)
+        Target::of_preset(preset, &self.host_root, None)
+    }
+
+    /// The right to change the files; what only shows something needs none.
+    fn lock(&self, target: &Target) -> anyhow::Result<Option<Lock>> {
+        (!self.dry_run).then(|| target.lock(&Stop::default())).transpose()
     }
 }
 
@@ -220,11 +209,12 @@ fn notices(plan: &Plan) {
     }
 }
 
-fn finish(node: &Node, target: &Target, plan: &Plan) -> anyhow::Result<()> {
-    if node.dry_run {
+/// Carries a plan out under the lock, or shows what would come of it.
+fn finish(target: &Target, plan: &Plan, lock: Option<&Lock>) -> anyhow::Result<()> {
+    let Some(lock) = lock else {
         return print(contents(target, plan)?);
-    }
-    match target.apply(plan, Restart::None, None)? {
+    };
+    match target.apply(plan, Restart::None, None, &Stop::default(), lock)? {
         Outcome::Unchanged => remark("Nothing to change"),
         Outcome::Applied => {
             for change in &plan.changes {
@@ -319,9 +309,89 @@ mod tests {
     }
 
     #[test]
+    fn a_distributions_drop_in_is_where_and_what_its_containerd_reads() {
+        #[track_caller]
+        fn check(preset: &str, main: Option<&str>, version: Option<&str>, expected: Result<(&str, &str), &str>) {
+            let host = tempfile::tempdir().unwrap();
+            let here = |path: &str| host.path().join(path.trim_start_matches('/'));
+            let preset: Preset = preset.parse().unwrap();
+            if let Some(text) = main {
+                fs::create_dir_all(here(preset.main()).parent().unwrap()).unwrap();
+                fs::write(here(preset.main()), text).unwrap();
+            }
+            let flags = [format!("--preset={preset}")];
+            let version = version.map(|version| format!("--containerd-version={version}"));
+            let flags: Vec<&str> = flags.iter().chain(&version).map(String::as_str).collect();
+            let result = run(
+                host.path(),
+                &[&["configure", "--runtime=containerd"], &flags[..]].concat(),
+            );
+            match expected {
+                Ok((path, line)) => {
+                    result.unwrap();
+                    let text = fs::read_to_string(here(path)).unwrap();
+                    assert!(text.lines().any(|found| found == line), "{text}");
+                }
+                Err(expected) => {
+                    let error = crate::program::chain(&result.unwrap_err());
+                    assert!(error.starts_with(expected), "{error}");
+                    assert_eq!(fs::read_dir(host.path()).unwrap().count(), usize::from(main.is_some()));
+                }
+            }
+        }
+        let folder = "/var/lib/rancher/k3s/agent/etc/containerd";
+        let old = format!("{folder}/config.toml.d/99-nvidia.toml");
+        let new = format!("{folder}/config-v3.toml.d/99-nvidia.toml");
+        let unknown = "start it, or say which it is by `--executable-path` or `--containerd-version`: there is no";
+        check("k3s", None, Some("2.1"), Ok((&new, "version = 3")));
+        check("k3s", None, Some("1.7"), Ok((&old, "version = 2")));
+        check("k3s", None, None, Err(unknown));
+        let rendered = |version: u32, folder: &str| format!("version = {version}\nimports = [\"{folder}/*.toml\"]\n");
+        let main = rendered(2, &format!("{folder}/config.toml.d"));
+        check("k3s", Some(&main), None, Ok((&old, "version = 2")));
+        check("k3s", Some(&main), Some("2.1"), Ok((&old, "version = 2")));
+        let main = rendered(3, &format!("{folder}/config-v3.toml.d"));
+        check("k3s", Some(&main), None, Ok((&new, "version = 3")));
+        check("rke2", None, None, Err(unknown));
+        check("k0s", None, None, Err(unknown));
+        check(
+            "microk8s",
+            None,
+            None,
+            Err("there is no `/var/snap/microk8s/current/args/containerd-template.toml`: this is no microk8s"),
+        );
+    }
+
+    #[test]
+    fn a_hosts_root_that_is_no_folder_is_refused() {
+        let host = tempfile::tempdir().unwrap();
+        let typo = host.path().join("typo");
+        for command in ["configure", "diff", "revert"] {
+            let error = run(&typo, &[command]).unwrap_err().to_string();
+            assert_eq!(error, format!("cannot find the host's root `{}`", typo.display()));
+        }
+        assert!(!typo.exists());
+    }
+
+    #[test]
     fn what_cannot_be_done_is_refused() {
         let host = tempfile::tempdir().unwrap();
         let error = |arguments: &[&str]| run(host.path(), arguments).unwrap_err().to_string();
+        for runtime in ["containerd", "crio"] {
+            let main = if runtime == "crio" {
+                "/etc/crio/crio.conf"
+            } else {
+                "/etc/containerd/config.toml"
+            };
+            assert_eq!(
+                error(&[
+                    "configure",
+                    &format!("--runtime={runtime}"),
+                    &format!("--drop-in-config={main}")
+                ]),
+                format!("`{main}` cannot be a drop-in: it is the main file")
+            );
+        }
         assert_eq!(
             error(&["configure", "--drop-in-config=/x.toml"]),
             "Docker reads no drop-in files"

@@ -12,7 +12,9 @@ use gpu_cdi::{DiscoverConfig, DriverFiles};
 use super::kernel_modules;
 use crate::{
     device_nodes::{self, Node},
+    host_root,
     program::remark,
+    vendor,
 };
 
 #[derive(Debug, Subcommand)]
@@ -29,8 +31,8 @@ pub(super) struct CreateDevCharSymlinks {
     #[arg(long, env = "DEV_CHAR_PATH", default_value = "/dev/char", value_name = "PATH")]
     dev_char_path: PathBuf,
 
-    /// The root whose `dev` holds the nodes
-    #[arg(long, env = "NVIDIA_DRIVER_ROOT", default_value = "/", value_name = "PATH")]
+    /// The root whose `dev` holds the nodes, also set by `DRIVER_ROOT`
+    #[arg(long, env = "NVIDIA_DRIVER_ROOT", value_name = "PATH", default_value_os_t = vendor::env_or("DRIVER_ROOT", "/").into())]
     driver_root: PathBuf,
 
     /// For all devices that the driver has, also those without a node yet
@@ -51,15 +53,13 @@ pub(super) struct CreateDevCharSymlinks {
 
 #[derive(Debug, Args)]
 pub(super) struct CreateDeviceNodes {
-    /// The root whose `dev` gets the nodes
-    #[arg(
-        long,
-        alias = "driver-root",
-        alias = "root",
-        default_value = "/",
-        value_name = "PATH"
-    )]
-    dev_root: PathBuf,
+    /// The root whose modprobe loads kernel modules, and whose `dev` gets the nodes unless that is told apart
+    #[arg(long, alias = "root", default_value = "/", value_name = "PATH")]
+    driver_root: PathBuf,
+
+    /// The root whose `dev` gets the nodes [default: the driver root]
+    #[arg(long, value_name = "PATH")]
+    dev_root: Option<PathBuf>,
 
     /// nvidiactl, nvidia-modeset, nvidia-uvm and nvidia-uvm-tools
     #[arg(long)]
@@ -86,6 +86,9 @@ struct Common {
 
 impl System {
     pub(super) fn run(&self) -> anyhow::Result<()> {
+        let (Self::CreateDevCharSymlinks(CreateDevCharSymlinks { common, .. })
+        | Self::CreateDeviceNodes(CreateDeviceNodes { common, .. })) = self;
+        host_root::check(&common.host_root)?;
         match self {
             Self::CreateDevCharSymlinks(command) => command.run(),
             Self::CreateDeviceNodes(command) => command.run(),
@@ -106,7 +109,7 @@ impl Common {
     }
 
     fn create_control_nodes(&self, dev_root: &Path) -> anyhow::Result<()> {
-        for node in device_nodes::control(&self.host_root) {
+        for node in self.known(device_nodes::control(&self.host_root))? {
             if self.dry_run {
                 remark(format_args!("would make `{}` {}:{}", node.path, node.major, node.minor));
                 continue;
@@ -120,6 +123,18 @@ impl Common {
     }
 }
 
+impl Common {
+    /// The driver's nodes, of which there are some if it is loaded.
+    fn known(&self, nodes: Vec<Node>) -> anyhow::Result<Vec<Node>> {
+        ensure!(
+            !nodes.is_empty(),
+            "no NVIDIA driver is loaded: `{}` names none of its devices",
+            self.host_root.join("proc/devices").display()
+        );
+        Ok(nodes)
+    }
+}
+
 impl CreateDevCharSymlinks {
     fn run(&self) -> anyhow::Result<()> {
         if self.load_kernel_modules {
@@ -129,7 +144,7 @@ impl CreateDevCharSymlinks {
             self.common.create_control_nodes(&self.driver_root)?;
         }
         let nodes = if self.create_all {
-            device_nodes::all(&self.common.host_root)
+            self.common.known(device_nodes::all(&self.common.host_root))?
         } else {
             self.existing()?
         };
@@ -190,9 +205,10 @@ impl CreateDeviceNodes {
             "say which nodes are to be made: `--control-devices`"
         );
         if self.load_kernel_modules {
-            self.common.load_kernel_modules(&self.dev_root)?;
+            self.common.load_kernel_modules(&self.driver_root)?;
         }
-        self.common.create_control_nodes(&self.dev_root)
+        self.common
+            .create_control_nodes(self.dev_root.as_ref().unwrap_or(&self.driver_root))
     }
 }
 
@@ -233,6 +249,51 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(set_link(&file, Path::new("/dev/nvidia0")).is_err());
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Program {
+        #[command(subcommand)]
+        system: System,
+    }
+
+    fn run(arguments: &[&str]) -> anyhow::Result<()> {
+        let arguments = ["x"].iter().chain(arguments);
+        <Program as clap::Parser>::try_parse_from(arguments)?.system.run()
+    }
+
+    #[test]
+    fn a_node_without_a_driver_is_told_from_one_where_nothing_is_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        let here = format!("--host-root={}", root.path().display());
+        for command in [
+            ["create-device-nodes", "--control-devices"],
+            ["create-dev-char-symlinks", "--create-all"],
+        ] {
+            let error = run(&[&command[..], &[&here]].concat()).unwrap_err().to_string();
+            assert!(error.starts_with("no NVIDIA driver is loaded: "), "{error}");
+            let error = run(&[&command[..], &["--host-root=/nowhere"]].concat())
+                .unwrap_err()
+                .to_string();
+            assert_eq!(error, "cannot find the host's root `/nowhere`");
+        }
+    }
+
+    #[test]
+    fn driver_root_and_dev_root_are_two() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("proc")).unwrap();
+        fs::write(root.path().join("proc/devices"), "Character devices:\n195 nvidia\n").unwrap();
+        // In its place stands what is none, which shows where it was looked for.
+        fs::create_dir_all(root.path().join("b/dev/nvidiactl")).unwrap();
+        let (here, a, b) = (
+            format!("--host-root={}", root.path().display()),
+            format!("--driver-root={}/a", root.path().display()),
+            format!("--dev-root={}/b", root.path().display()),
+        );
+        let error = run(&["create-device-nodes", "--control-devices", &here, &a, &b]).unwrap_err();
+        let expected = format!("cannot make `{}/b/dev/nvidiactl`", root.path().display());
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

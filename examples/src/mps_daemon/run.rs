@@ -27,6 +27,7 @@ use tokio::{
 use super::{ComputeModeChoice, MpsDaemon, node::Node};
 use crate::{
     health,
+    last_read::LastRead,
     metrics::{self, Kind, Metric},
     names::metrics as names,
     program,
@@ -183,8 +184,7 @@ struct Keeper<'a> {
     told: Shared,
     /// What runs, and the configuration that wanted it.
     planned: Option<(Plan, Config)>,
-    /// The text of a configuration file that was refused, so that it is refused once.
-    refused: Option<String>,
+    file: LastRead,
     said: String,
 }
 
@@ -225,12 +225,12 @@ impl<'a> Keeper<'a> {
         })?;
         let keeper = Self {
             arguments,
+            file: LastRead::new(settings.text.clone()),
             settings,
             node,
             daemons,
             told,
             planned: None,
-            refused: None,
             said: String::new(),
         };
         keeper.say_settings();
@@ -283,25 +283,21 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    fn config_changed(&self) -> bool {
-        let Ok(text) = self.arguments.config_text() else {
-            return false; // a ConfigMap that is being replaced
-        };
-        text != self.settings.text && self.refused != text
+    fn config_changed(&mut self) -> bool {
+        self.file.look(self.arguments.config_text())
     }
 
     /// Takes the configuration file over, or keeps what is in force and says why.
     fn reload(&mut self) {
+        self.file.look(self.arguments.config_text());
         match self.arguments.settings() {
             Ok(settings) => {
                 tracing::info!("the configuration is read anew");
                 self.settings = settings;
-                self.refused = None;
                 self.say_settings();
             }
             Err(error) => {
                 tracing::error!("the configuration in force stays: {}", program::chain(&error));
-                self.refused = self.arguments.config_text().ok().flatten();
             }
         }
     }

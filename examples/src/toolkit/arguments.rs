@@ -7,13 +7,15 @@ use std::{
 
 use clap::{Args, CommandFactory as _, ValueEnum, error::ErrorKind};
 use gpu_runtime_config::{
-    Cdi, Settings,
+    Cdi, Preset, Reload, Settings,
     apply::{Health, Restart},
+    containerd::Version,
 };
 
+use super::distribution::Distribution;
 use crate::{
     engine::{Engine, Target},
-    vendor,
+    toolkit_config, vendor,
 };
 
 /// The settings of `nvidia-ctk-installer` (v1.20) that this program has.
@@ -55,6 +57,11 @@ pub(super) struct Arguments {
     #[arg(short, long, env = "RUNTIME", value_enum, default_value = "docker")]
     pub(super) runtime: Engine,
 
+    /// The distribution of Kubernetes whose containerd it is, by which its files, socket and units are known: kubeadm, k3s,
+    /// rke2, k0s, microk8s, eks, gke, aks, talos, bottlerocket, or auto for what the host shows (an addition of this program)
+    #[arg(long, env = "GPU_PRESET", default_value = "auto", value_name = "NAME")]
+    pub(super) preset: Distribution,
+
     /// Its main file, also set by `CONTAINERD_CONFIG` and `DOCKER_CONFIG` [default: the engine's own]
     #[arg(long, alias = "runtime-config", env = "RUNTIME_CONFIG", value_name = "PATH")]
     config: Option<String>,
@@ -70,6 +77,10 @@ pub(super) struct Arguments {
     /// The program behind the engine, asked for its version [default: what listens on the socket]
     #[arg(long, env = "RUNTIME_EXECUTABLE_PATH", value_name = "PATH")]
     pub(super) executable_path: Option<PathBuf>,
+
+    /// The version of containerd [default: asked of that program] (an addition of this program)
+    #[arg(long, env = "GPU_CONTAINERD_VERSION", value_name = "VERSION")]
+    pub(super) containerd_version: Option<Version>,
 
     /// Where the engine's settings are read from, also set by `RUNTIME_CONFIG_SOURCE`; `command` and `file` are always its
     /// files, merged as the engine does it, and so is `file=PATH`, which must be its main file
@@ -310,6 +321,16 @@ impl Arguments {
         Path::new(&self.toolkit_install_dir).join("toolkit")
     }
 
+    /// Where the GPUs are described: for everybody where CDI is asked for, else for the installed runtime alone, which has
+    /// devices from nowhere else. That folder is on the host under the same path, whatever is mounted.
+    pub(super) fn specs(&self) -> PathBuf {
+        if self.cdi_enabled {
+            self.cdi_output_dir.clone()
+        } else {
+            self.folder().join(toolkit_config::BESIDE).join("cdi")
+        }
+    }
+
     pub(super) fn main(&self) -> Option<PathBuf> {
         or_older(self.config.as_ref(), self.runtime, "CONTAINERD_CONFIG", "DOCKER_CONFIG").map(PathBuf::from)
     }
@@ -382,24 +403,28 @@ impl Arguments {
 
     /// How the engine is made to read its files, and how it shows that it lives.
     pub(super) fn restart(&self, target: &Target) -> anyhow::Result<(Restart, Option<Health>)> {
-        let socket = self.socket_on_host()?;
-        let mode = self.restart_mode.unwrap_or(match target.engine {
-            Engine::Crio => RestartMode::Systemd,
-            Engine::Containerd | Engine::Docker => RestartMode::Signal,
-        });
-        let restart = match mode {
-            RestartMode::None => return Ok((Restart::None, None)),
-            RestartMode::Signal => Restart::Signal { socket: socket.clone() },
-            RestartMode::Systemd => Restart::Systemd {
+        let socket = target.engine.socket_at(self.socket_on_host(target)?);
+        let reload = target.preset.map(Preset::reload);
+        let restart = match (self.restart_mode, reload) {
+            (Some(RestartMode::None), _) => return Ok((Restart::None, None)),
+            (None, Some(Reload::Watched)) => Restart::None,
+            (Some(RestartMode::Systemd), Some(Reload::Units(units))) => Restart::Systemd {
+                units: units.iter().map(|unit| (*unit).to_owned()).collect(),
+            },
+            (Some(RestartMode::Systemd), _) => Restart::Systemd {
                 units: vec![target.engine.name().to_owned()],
             },
+            (None, _) if target.engine == Engine::Crio => Restart::Systemd {
+                units: vec![target.engine.name().to_owned()],
+            },
+            (Some(RestartMode::Signal) | None, _) => Restart::Signal { socket: socket.clone() },
         };
         let health = Health {
             socket,
             timeout: Duration::from_secs(self.restart_timeout),
             settle: Duration::from_secs(2),
             // Docker reads its file again without ending.
-            new_process: !(target.engine == Engine::Docker && mode == RestartMode::Signal),
+            new_process: target.engine != Engine::Docker || matches!(restart, Restart::Systemd { .. }),
         };
         Ok((restart, Some(health)))
     }

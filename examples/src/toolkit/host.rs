@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use gpu_runtime_config::{Preset, containerd::Version};
+use gpu_runtime_config::Preset;
 use rustix::fs::Access;
 
 use crate::engine::Engine;
@@ -89,9 +89,8 @@ pub(super) fn mains(engine: Engine) -> Vec<PathBuf> {
 
 /// The usual places of our drop-in.
 pub(super) fn drop_ins(engine: Engine) -> Vec<PathBuf> {
-    let versions = [1, 2].map(|major| Version { major, minor: 7 });
     usual(engine, engine.drop_in().unwrap_or_default(), |preset| {
-        versions.map(|version| preset.drop_in(version)).to_vec()
+        [2, 3].map(|version| preset.drop_in(version)).to_vec()
     })
 }
 

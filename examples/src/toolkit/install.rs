@@ -4,15 +4,16 @@ use std::{
     env, fs,
     fs::File,
     io::{self, BufRead as _, BufReader, Read},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
+use gpu_cdi::Cache;
 use gpu_runtime_config::toolkit::{self, Assignment};
 
 use super::arguments::Arguments;
-use crate::{engine::Target, toolkit_config};
+use crate::{engine::Target, toolkit_config, whole_file::New};
 
 /// What is installed under which name, the vendor's and our own.
 const PROGRAMS: [(&str, &str); 6] = [
@@ -33,8 +34,8 @@ pub(super) fn names() -> impl Iterator<Item = String> {
     programs.chain([config.to_string_lossy().into_owned()])
 }
 
-/// Installs the programs and writes their configuration. What is as it should be is not touched: containers run by it.
-pub(super) fn install(arguments: &Arguments, target: &Target) -> anyhow::Result<()> {
+/// Installs the programs. What is as it should be is not touched: containers run by it.
+pub(super) fn programs(arguments: &Arguments) -> anyhow::Result<()> {
     let folder = arguments.folder();
     let source = match &arguments.toolkit_source_root {
         Some(folder) if !folder.as_os_str().is_empty() => folder.clone(),
@@ -49,8 +50,14 @@ pub(super) fn install(arguments: &Arguments, target: &Target) -> anyhow::Result<
     for (name, program) in PROGRAMS {
         put(&folder.join(name), Content::OfFile(&from(program)), 0o755)?;
     }
+    Ok(())
+}
+
+/// Writes the programs' configuration.
+pub(super) fn configuration(arguments: &Arguments, target: &Target) -> anyhow::Result<()> {
+    let folder = arguments.folder();
     let path = folder.join(toolkit_config::BESIDE).join(toolkit_config::PATH);
-    let text = configuration(arguments, target, &folder)?;
+    let text = configuration_text(arguments, target, &folder)?;
     put(&path, Content::Text(&text), 0o644)
 }
 
@@ -60,7 +67,7 @@ fn beside() -> anyhow::Result<PathBuf> {
 }
 
 /// The toolkit's configuration: the vendor's defaults with what was asked for.
-fn configuration(arguments: &Arguments, target: &Target, folder: &Path) -> anyhow::Result<String> {
+fn configuration_text(arguments: &Arguments, target: &Target, folder: &Path) -> anyhow::Result<String> {
     let runtimes = match arguments.nvidia_container_runtime_runtimes.as_slice() {
         [] => target.low_level_runtimes(&arguments.settings())?,
         given => given.to_vec(),
@@ -96,6 +103,12 @@ fn configuration(arguments: &Arguments, target: &Target, folder: &Path) -> anyho
     for (key, value) in optional {
         let value = value.as_ref().filter(|value| !value.is_empty());
         settings.extend(value.map(|value| format!("{key}={value}")));
+    }
+    let specs = arguments.specs();
+    if !Cache::DIRS.iter().any(|folder| Path::new(folder) == specs) {
+        // The last one counts most: these specs are those that are kept up to date.
+        let folders = format!("{},{}", Cache::DIRS.join(","), specs.display());
+        settings.push(format!("nvidia-container-runtime.modes.cdi.spec-dirs={folders}"));
     }
     if !arguments.annotation_prefixes.is_empty() {
         let prefixes = arguments.annotation_prefixes.join(",");
@@ -154,34 +167,16 @@ fn put(path: &Path, content: Content<'_>, mode: u32) -> anyhow::Result<()> {
     };
     let write = || -> io::Result<()> {
         fs::create_dir_all(folder)?;
-        let temporary = path.with_extension("gpu-toolkit.tmp");
-        let result = fill(&temporary, content, mode).and_then(|()| fs::rename(&temporary, path));
-        if result.is_err() {
-            // Best effort: the first error is the one to report.
-            let _ = fs::remove_file(&temporary);
-        }
-        result?;
-        File::open(folder)?.sync_all()
+        let new = New {
+            mode,
+            owner: None,
+            lasting: true,
+        };
+        new.put(path, &mut *content.open()?)
     };
     write().with_context(|| format!("cannot install `{}`", path.display()))?;
     tracing::info!("installed `{}`", path.display());
     Ok(())
-}
-
-fn fill(temporary: &Path, content: Content<'_>, mode: u32) -> io::Result<()> {
-    // What an earlier one left when it was killed.
-    match fs::remove_file(temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = File::options()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(temporary)?;
-    file.set_permissions(fs::Permissions::from_mode(mode))?;
-    io::copy(&mut content.open()?, &mut file)?;
-    file.sync_all()
 }
 
 #[cfg(test)]
@@ -212,20 +207,5 @@ mod tests {
             );
         }
         assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn every_name_has_a_temporary_name_of_its_own() {
-        let mut names: Vec<_> = PROGRAMS
-            .iter()
-            .map(|(name, _)| Path::new(name).with_extension("gpu-toolkit.tmp"))
-            .collect();
-        names.dedup();
-        // The three runtimes are written one after the other, so that they may share one.
-        assert!(
-            names
-                .iter()
-                .all(|name| !PROGRAMS.iter().any(|(other, _)| Path::new(other) == name))
-        );
     }
 }

@@ -23,8 +23,17 @@ use crate::device_nodes;
 /// devices would make both useless.
 const GPUS: &str = "nvidia.yaml";
 
-/// Folders whose entries tell that devices came or went.
-const DEVICES: [&str; 3] = ["dev", "dev/nvidia-caps", "dev/nvidia-caps-imex-channels"];
+/// Folders whose entries tell that devices came or went, and with what those begin that count.
+const DEVICES: [(&str, &[&str]); 5] = [
+    ("dev", &["nvidia", "gdrdrv"]),
+    ("dev/dri", &["card", "renderD"]),
+    ("dev/infiniband", &["uverbs", "rdma_cm"]),
+    ("dev/nvidia-caps", &["nvidia"]),
+    ("dev/nvidia-caps-imex-channels", &["channel"]),
+];
+
+/// The class of the devices that are IMEX channels.
+const IMEX_CHANNEL: &str = "imex-channel";
 
 /// How long a node is left alone that could not be described in full, and is as it was.
 const TRY_AGAIN: Duration = Duration::from_mins(1);
@@ -50,10 +59,12 @@ struct Attempt {
 struct Fingerprint {
     /// The driver's version and build.
     driver: Option<String>,
-    /// NVIDIA's device nodes with their numbers and modes.
+    /// The device nodes that are described, with their numbers and modes.
     nodes: BTreeMap<PathBuf, (u64, u32)>,
     /// The GPUs' MIG devices: the folders of their capabilities.
     capabilities: Vec<PathBuf>,
+    /// The files that there are: one that somebody removes is written again.
+    files: Vec<String>,
 }
 
 impl<'a> Specs<'a> {
@@ -69,9 +80,6 @@ impl<'a> Specs<'a> {
     /// # Errors
     /// If a file cannot be written.
     pub(super) async fn update(&mut self) -> anyhow::Result<()> {
-        if !self.arguments.cdi_enabled {
-            return Ok(());
-        }
         let now = Fingerprint::of(self.arguments);
         if let Some(last) = &self.last
             && last.node == now
@@ -116,9 +124,9 @@ pub(super) fn describe(arguments: &Arguments) -> anyhow::Result<()> {
         // The driver's own programs make these when they are run, and a container without them sees no MIG device.
         super::create_nodes(arguments, &device_nodes::mig(&arguments.host_root));
     }
-    let folder = &arguments.cdi_output_dir;
+    let folder = &arguments.specs();
     let files = [
-        (arguments.cdi_kind.file_stem() + ".yaml", node.management()),
+        (file_name(&arguments.cdi_kind), node.management()),
         (GPUS.to_owned(), node.gpus()),
     ];
     node.companions(folder)?;
@@ -144,6 +152,26 @@ pub(super) fn describe(arguments: &Arguments) -> anyhow::Result<()> {
         std::process::exit(IN_PART);
     }
     Ok(())
+}
+
+/// The names of the files that a description may write.
+fn names(arguments: &Arguments) -> impl Iterator<Item = String> {
+    let vendor = GenerateOptions::default().kind;
+    let companions = Companion::ALL.map(Companion::as_str);
+    let kinds = companions
+        .into_iter()
+        .chain([IMEX_CHANNEL])
+        .map(move |class| kind(&vendor, class));
+    let kinds = std::iter::once(arguments.cdi_kind.clone()).chain(kinds);
+    kinds.map(|kind| file_name(&kind)).chain([GPUS.to_owned()])
+}
+
+fn kind(like: &Kind, class: &str) -> Kind {
+    Kind::new(like.vendor(), class).expect("a valid kind")
+}
+
+fn file_name(kind: &Kind) -> String {
+    kind.file_stem() + ".yaml"
 }
 
 /// Whether the node was read and has nothing that containers could get: a file of earlier days would have them fail later.
@@ -184,17 +212,17 @@ impl Description<'_> {
         };
         let options = |class: &str| {
             let mut options = self.options();
-            options.kind = Kind::new(options.kind.vendor(), class).expect("a valid kind");
+            options.kind = kind(&options.kind, class);
             options
         };
         let companions = Companion::ALL.map(|companion| {
             let options = options(companion.as_str());
             (options.kind.clone(), generate_companion(companion, &files, &options))
         });
-        let imex = options("imex-channel");
+        let imex = options(IMEX_CHANNEL);
         let channels = (imex.kind.clone(), generate_imex(&files, &[], &imex));
         for (kind, spec) in companions.into_iter().chain([channels]) {
-            let path = folder.join(kind.file_stem() + ".yaml");
+            let path = folder.join(file_name(&kind));
             match spec {
                 Ok(spec) => put(&spec, &path)?,
                 // Gone, or never there: what is left of it would keep containers from starting.
@@ -261,13 +289,15 @@ impl Fingerprint {
     fn of(arguments: &Arguments) -> Self {
         let root = &arguments.host_root;
         let dev_root = arguments.dev_root_here();
+        let folder = arguments.specs();
         Self {
             driver: read(&root.join("proc/driver/nvidia/version")).or_else(|| library(&arguments.driver_root_here())),
             nodes: DEVICES
                 .iter()
-                .flat_map(|folder| nodes(&dev_root.join(folder)))
+                .flat_map(|(folder, names)| nodes(&dev_root.join(folder), names))
                 .collect(),
             capabilities: instances(&root.join("proc/driver/nvidia/capabilities")),
+            files: names(arguments).filter(|name| folder.join(name).exists()).collect(),
         }
     }
 }
@@ -309,13 +339,13 @@ fn instances(capabilities: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn nodes(folder: &Path) -> BTreeMap<PathBuf, (u64, u32)> {
+fn nodes(folder: &Path, names: &[&str]) -> BTreeMap<PathBuf, (u64, u32)> {
     let entries = folder.read_dir().into_iter().flatten().filter_map(Result::ok);
     entries
         .filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            name.starts_with("nvidia") || name.starts_with("channel")
+            names.iter().any(|start| name.starts_with(start))
         })
         .filter_map(|entry| {
             let status = entry.metadata().ok()?;
@@ -364,14 +394,44 @@ mod tests {
     #[test]
     fn a_node_that_comes_or_changes_is_seen() {
         let root = tempfile::tempdir().unwrap();
-        let folder = root.path();
-        assert!(nodes(folder).is_empty());
-        fs::write(folder.join("nvidia0"), "").unwrap();
-        fs::write(folder.join("null"), "").unwrap();
-        let before = nodes(folder);
-        assert_eq!(before.len(), 1);
-        fs::write(folder.join("nvidia1"), "").unwrap();
-        assert_ne!(nodes(folder), before);
-        assert!(nodes(&folder.join("nvidia0")).is_empty(), "no folder");
+        let all = || -> Vec<String> {
+            let found = DEVICES
+                .iter()
+                .flat_map(|(folder, names)| nodes(&root.path().join(folder), names));
+            let name = |path: PathBuf| path.strip_prefix(root.path()).unwrap().display().to_string();
+            let names = found.map(|(path, _)| name(path));
+            // Folders of others.
+            names
+                .filter(|name| !matches!(name.as_str(), "dev/nvidia-caps" | "dev/nvidia-caps-imex-channels"))
+                .collect()
+        };
+        assert!(all().is_empty());
+        let paths = [
+            "dev/gdrdrv",
+            "dev/nvidia-fs0",
+            "dev/nvidia0",
+            "dev/dri/card1",
+            "dev/dri/renderD128",
+            "dev/infiniband/rdma_cm",
+            "dev/infiniband/uverbs0",
+            "dev/nvidia-caps/nvidia-cap1",
+            "dev/nvidia-caps-imex-channels/channel0",
+        ];
+        for path in paths
+            .into_iter()
+            .chain(["dev/null", "dev/infiniband/umad0", "dev/dri/by-path/x"])
+        {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        assert_eq!(all(), paths);
+        let before = nodes(&root.path().join("dev"), DEVICES[0].1);
+        fs::write(root.path().join("dev/nvidia1"), "").unwrap();
+        assert_ne!(nodes(&root.path().join("dev"), DEVICES[0].1), before);
+        assert!(
+            nodes(&root.path().join("dev/nvidia0"), &["nvidia"]).is_empty(),
+            "no folder"
+        );
     }
 }

@@ -212,7 +212,7 @@ fn a_changed_configuration_is_taken_over_and_a_broken_one_is_not() {
 
     // Back and broken again, and then gone.
     write(shared(3).as_bytes());
-    daemon.wait_to_say("the configuration file says again what is in force");
+    daemon.wait_to_say("the configuration is read anew");
     write(b"sharing: { timeSlice: {} }");
     wait_until("it is refused as news", || {
         daemon.said("the configuration in force stays: ") == 3

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::{LONG, Running, program, run, stderr, stdout};
 
+mod platform;
+
 const GPU: &str = "nvidia.com/gpu";
 
 /// What an end after a signal may take; promised to whoever deploys it.
@@ -249,12 +251,9 @@ fn a_failure_is_one_message_and_exit_code_1() {
 fn what_is_not_supported_is_refused_whether_flag_or_variable() {
     let place = Place::new();
     for (variable, value, flag) in [
-        (
-            "DEVICE_DISCOVERY_STRATEGY",
-            "tegra",
-            "--device-discovery-strategy=tegra",
-        ),
+        ("DEVICE_DISCOVERY_STRATEGY", "vfio", "--device-discovery-strategy=vfio"),
         ("CONFIG_FILE", "/nonexistent", "--config-file=/nonexistent"),
+        ("NVIDIA_CTK_PATH", "nvidia-ctk", "--nvidia-cdi-hook-path=nvidia-ctk"),
         ("KUBELET_SOCKET", "", "--kubelet-socket="),
     ] {
         let by_variable = run(place.plugin().env(variable, value));
@@ -304,7 +303,7 @@ fn sharing(replicas: u32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_file_is_taken_over_by_the_same_process_and_a_broken_one_is_refused_once() {
+async fn a_changed_file_is_taken_over_by_the_same_process_and_what_cannot_be_used_is_refused_once() {
     let place = Place::new();
     let kubelet = place.kubelet().await;
     // As the kubelet mounts a ConfigMap: a link to a link to a folder that is replaced as a whole.
@@ -341,7 +340,14 @@ async fn a_changed_file_is_taken_over_by_the_same_process_and_a_broken_one_is_re
     tokio::time::sleep(Duration::from_millis(2500)).await; // for two looks
     assert_eq!(kubelet.allocatable(GPU), Some(8));
     refused(1);
-    version("..4", "");
+    version("..4", &sharing(2));
+    tokio::time::sleep(Duration::from_millis(1500)).await; // for a look
+    refused(0);
+    fs::rename(folder.join("..data"), folder.join("away")).unwrap();
+    tokio::time::sleep(Duration::from_millis(2500)).await; // for two looks
+    assert_eq!(kubelet.allocatable(GPU), Some(8));
+    refused(1);
+    version("..5", "");
     kubelet
         .wait_for_allocatable(GPU, 4, Duration::from_secs(5))
         .await
@@ -350,6 +356,7 @@ async fn a_changed_file_is_taken_over_by_the_same_process_and_a_broken_one_is_re
     refused(0);
     let log = check_ends_well(plugin, Signal::TERM);
     assert_eq!(lines(&log, "did you mean `timeSlicing`"), 1, "{log}");
+    assert_eq!(lines(&log, "cannot read the configuration file"), 1, "{log}");
 }
 
 fn free_port() -> u16 {

@@ -3,8 +3,11 @@ use std::path::{Path, PathBuf};
 use super::{DeviceFile, DiscoverConfig, FileProblem, FoundFile, device_nodes, found::Search};
 use crate::Result;
 
+/// The node that leads to Windows' GPUs.
+pub(super) const NODE: &str = "/dev/dxg";
+
 /// The library that stands between Linux and Windows' drivers.
-const DXCORE: &str = "/usr/lib/wsl/lib/libdxcore.so";
+pub(super) const DXCORE: &str = "/usr/lib/wsl/lib/libdxcore.so";
 
 /// The folders of Windows' drivers, of all makes.
 const STORES: &str = "/usr/lib/wsl/drivers";
@@ -29,6 +32,8 @@ const OTHERS: [&str; 3] = ["*.so*", "*.bin", "*.dll"];
 pub struct WslFiles {
     /// Where the root was, as the reader saw it.
     pub root: String,
+    /// Where the device root was, as the reader saw it.
+    pub dev_root: String,
     /// `/dev/dxg`.
     pub device_node: Option<DeviceFile>,
     /// The driver's files, and the library that leads to Windows.
@@ -40,15 +45,17 @@ pub struct WslFiles {
 }
 
 impl WslFiles {
-    /// Reads what there is; of `config`, the driver root and the rule for device nodes count.
+    /// Reads what there is; of `config`, the driver root, the device root and the rule for device nodes count.
     ///
     /// The driver's folder is the one with `libcuda.so.1.1`; the vendor's program asks `libdxcore.so` for it.
     ///
     /// # Errors
     /// As for [`DriverFiles::discover`](crate::DriverFiles::discover).
     pub fn discover(config: &DiscoverConfig) -> Result<Self> {
+        let dev_root = config.dev_root.as_ref().unwrap_or(&config.driver_root);
         let mut search = Search::new(DiscoverConfig::open("driver root", &config.driver_root)?);
-        let device_node = device_nodes::node(&mut search, config.device_rule, "/dev/dxg");
+        let mut dev = Search::new(DiscoverConfig::open("device root", dev_root)?);
+        let device_node = device_nodes::node(&mut dev, config.device_rule, NODE);
         let mut files = Vec::new();
         let mut missing = Vec::new();
         match search.file(Path::new(DXCORE), |_| true) {
@@ -75,12 +82,15 @@ impl WslFiles {
                 }
             }
         }
+        let mut problems = search.finish()?;
+        problems.extend(dev.finish()?);
         Ok(Self {
             root: DiscoverConfig::name("driver root", &config.driver_root)?,
+            dev_root: DiscoverConfig::name("device root", dev_root)?,
             device_node,
             files,
             missing,
-            problems: search.finish()?,
+            problems,
         })
     }
 }

@@ -7,15 +7,16 @@ use crate::{ContainerEdits, Error, Result, Spec, WslFiles};
 /// - [`Error::NothingFound`]: the node or a file that CUDA needs is missing; the message names it.
 /// - [`Error::Invalid`] as for [`generate`](crate::generate).
 pub fn generate_wsl(files: &WslFiles, options: &GenerateOptions) -> Result<Spec> {
-    let missing = |what: &str| Error::NothingFound {
+    let missing = |what: &str, root: &str| Error::NothingFound {
         what: what.to_owned(),
-        root: files.root.clone(),
+        root: root.to_owned(),
     };
-    let node = files.device_node.as_ref().ok_or_else(|| missing("`/dev/dxg`"))?;
+    let node = files.device_node.as_ref();
+    let node = node.ok_or_else(|| missing("`/dev/dxg`", &files.dev_root))?;
     if let Some(file) = files.missing.first() {
-        return Err(missing(&format!("`{file}` of the Windows driver")));
+        return Err(missing(&format!("`{file}` of the Windows driver"), &files.root));
     }
-    let roots = Roots::new(&files.root, &files.root, options)?;
+    let roots = Roots::new(&files.root, &files.dev_root, options)?;
     let mut edits = ContainerEdits::default();
     add_node(&mut edits, node, options, &roots);
 

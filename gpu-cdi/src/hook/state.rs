@@ -1,5 +1,4 @@
 use std::{
-    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -34,7 +33,7 @@ struct ConfiguredRoot {
 /// The path of the container's root on the host, from the state in `spec`, or on `stdin` if `None`.
 pub(super) fn container_root(spec: Option<&Path>, stdin: impl Read) -> Result<PathBuf> {
     let (from, text) = match spec {
-        Some(path) => (format!("`{}`", path.display()), File::open(path).and_then(read)),
+        Some(path) => (format!("`{}`", path.display()), gpu_core::read_bytes(path, LIMIT)),
         None => ("standard input".to_owned(), read(stdin)),
     };
     let text = text.map_err(|source| Error::ReadState { from, source })?;
@@ -46,7 +45,7 @@ pub(super) fn container_root(spec: Option<&Path>, stdin: impl Read) -> Result<Pa
         return Err(malformed("the container's state", "it has no absolute `bundle`"));
     }
     let path = state.bundle.join("config.json");
-    let text = File::open(&path).and_then(read);
+    let text = gpu_core::read_bytes(&path, LIMIT);
     let text = text.map_err(Error::io(format!(
         "read the container's configuration `{}`",
         path.display()
@@ -86,6 +85,8 @@ fn malformed(what: &str, reason: &str) -> Error {
 mod tests {
     use std::fs;
 
+    use rustix::fs::{CWD, FileType, Mode};
+
     use super::*;
 
     #[test]
@@ -121,6 +122,15 @@ mod tests {
         check("{", "the container's state is not valid: EOF while parsing");
         check("{}", "it has no absolute `bundle`");
         check(r#"{"bundle": "a"}"#, "it has no absolute `bundle`");
+        let bundle = tempfile::tempdir().unwrap();
+        let pipe = bundle.path().join("config.json");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let error = container_root(
+            None,
+            format!(r#"{{"bundle": "{}"}}"#, bundle.path().display()).as_bytes(),
+        );
+        let error = std::error::Error::source(&error.unwrap_err()).unwrap().to_string();
+        assert_eq!(error, "not a regular file", "and nobody waits for a pipe");
         check(
             r#"{"bundle": "/nonexistent"}"#,
             "cannot read the container's configuration `/nonexistent/config.json`",

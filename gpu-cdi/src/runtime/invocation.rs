@@ -13,6 +13,8 @@ pub struct Invocation {
     pub makes_container: bool,
     /// The bundle, which holds `config.json`; `None` for the current folder.
     pub bundle: Option<PathBuf>,
+    /// The configuration's file, from the bundle on, if it is another one than `config.json`: an option of crun's.
+    pub config_file: Option<PathBuf>,
     /// Where the runtime's log goes, which the engine reads for the reason of a failure.
     pub log: Option<PathBuf>,
     /// Whether the log is JSON.
@@ -43,6 +45,16 @@ impl Invocation {
                 command = command.or(Some(argument));
                 continue;
             }
+            if command.is_some()
+                && let Some((option, value)) = attached(bytes)
+            {
+                let value = Some(PathBuf::from(OsStr::from_bytes(value)));
+                match option {
+                    b'b' => invocation.bundle = value,
+                    _ => invocation.config_file = value,
+                }
+                continue;
+            }
             // runc takes `-log` for `--log`, as Go does.
             let name = bytes.strip_prefix(b"-").unwrap_or(bytes);
             let name = name.strip_prefix(b"-").unwrap_or(name);
@@ -53,6 +65,9 @@ impl Invocation {
             match (command.is_some(), name) {
                 (true, b"bundle" | b"b") => {
                     invocation.bundle = inline.or_else(|| arguments.next()).map(PathBuf::from);
+                }
+                (true, b"config" | b"f") => {
+                    invocation.config_file = inline.or_else(|| arguments.next()).map(PathBuf::from);
                 }
                 (false, b"log") => invocation.log = inline.or_else(|| arguments.next()).map(PathBuf::from),
                 (false, b"log-format") => {
@@ -69,7 +84,19 @@ impl Invocation {
 
     /// The container's configuration.
     pub fn config(&self) -> PathBuf {
-        self.bundle.as_deref().unwrap_or(Path::new("")).join("config.json")
+        let file = self.config_file.as_deref().unwrap_or(Path::new("config.json"));
+        self.bundle.as_deref().unwrap_or(Path::new("")).join(file)
+    }
+}
+
+/// An option of one letter with its value in the same argument, as crun takes it: `-b/run/x`. runc takes `-bundle` too.
+fn attached(argument: &[u8]) -> Option<(u8, &[u8])> {
+    match argument {
+        [b'-', option @ (b'b' | b'f'), value @ ..] if !matches!(value, [] | [b'=', ..]) => {
+            let is_long = value.split(|byte| *byte == b'=').next() == Some(b"undle");
+            (!is_long).then_some((*option, value))
+        }
+        _ => None,
     }
 }
 
@@ -100,6 +127,12 @@ mod tests {
         );
         check("--systemd-cgroup create -b /b name", true, "/b/config.json");
         check("run --bundle=/b name", true, "/b/config.json");
+        check("create -bundle /b name", true, "/b/config.json");
+        check("create -bundle=/b name", true, "/b/config.json");
+        check("create -b/b=1 name", true, "/b=1/config.json");
+        check("create -b /b --config other.json name", true, "/b/other.json");
+        check("run -b/b -f/x/c.json name", true, "/x/c.json");
+        check("run --config=c.json name", true, "c.json");
         check("create name", true, "config.json");
         check("--root create delete name", false, "config.json");
         check("delete --force create", false, "config.json");

@@ -1,29 +1,31 @@
 use serde::{Deserialize, Serialize};
 
+use super::null::or_default;
+
 /// Changes to a container's OCI configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ContainerEdits {
     /// Environment variables, `NAME=value`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
     /// Device nodes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub device_nodes: Vec<DeviceNode>,
     /// Network devices; CDI 1.1.0.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub net_devices: Vec<NetDevice>,
     /// Programs that the runtime calls, in this order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
     /// Mounts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
     /// Cache and memory bandwidth limits; CDI 0.7.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intel_rdt: Option<IntelRdt>,
     /// Groups that the container's process joins; CDI 0.7.0.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub additional_gids: Vec<u32>,
 }
 
@@ -50,10 +52,10 @@ pub struct DeviceNode {
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub node_type: Option<String>,
     /// Major device number.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_zero")]
     pub major: i64,
     /// Minor device number.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_zero")]
     pub minor: i64,
     /// Permission bits of the node, as a number (`438` is `0666`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,10 +90,10 @@ pub struct Hook {
     /// The program, a path on the host.
     pub path: String,
     /// Its arguments; the first is the name it is called by.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// Its whole environment. If it is empty, some runtimes pass on their own, image-controlled one (CVE-2025-23266).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
     /// Seconds after which the runtime gives up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,7 +128,7 @@ pub struct Mount {
     /// Path in the container.
     pub container_path: String,
     /// Options of the mount.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// File system; CDI 0.4.0.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
@@ -147,10 +149,10 @@ pub struct IntelRdt {
     #[serde(default, rename = "memBwSchema", skip_serializing_if = "Option::is_none")]
     pub mem_bw_schema: Option<String>,
     /// Lines for the `schemata` file; CDI 1.1.0.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub schemata: Vec<String>,
     /// Whether a monitoring group is made; CDI 1.1.0.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub enable_monitoring: bool,
 }
 

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use serde_saphyr::SerializerOptions;
+use serde_saphyr::{Options, SerializerOptions};
 
 use super::Spec;
 use crate::{Error, Result};
@@ -45,7 +45,8 @@ impl Spec {
         }
     }
 
-    /// Reads a spec; an unknown key is an error, as for every CDI reader.
+    /// Reads a spec; an unknown key is an error, and null is nothing, as for every CDI reader. YAML's numbers are those of
+    /// version 1.1, in which `0666` is 438.
     ///
     /// The rules of CDI are not checked: see [`validate`](Self::validate).
     ///
@@ -56,7 +57,7 @@ impl Spec {
             Format::Json => serde_json::from_str(text).map_err(|error| Error::Parse {
                 reason: error.to_string(),
             }),
-            Format::Yaml => serde_saphyr::from_str(text).map_err(|error| Error::Parse {
+            Format::Yaml => serde_saphyr::from_str_with_options(text, yaml_reading()).map_err(|error| Error::Parse {
                 reason: error.to_string(),
             }),
         }
@@ -68,5 +69,72 @@ fn yaml_options() -> SerializerOptions {
     serde_saphyr::ser_options! {
         compact_list_indent: false,
         prefer_block_scalars: false,
+    }
+}
+
+/// As Go's YAML reads it, by which CDI files are written: permissions in octal.
+fn yaml_reading() -> Options {
+    serde_saphyr::options! {
+        legacy_octal_numbers: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_go_reads_is_read() {
+        let yaml = "
+cdiVersion: 0.6.0
+kind: nvidia.com/gpu
+annotations: null
+containerEdits:
+devices:
+- name: a
+  annotations: ~
+  containerEdits:
+    env:
+    mounts: null
+    hooks: ~
+    netDevices: null
+    additionalGids: null
+    intelRdt: null
+    deviceNodes:
+    - path: /dev/nvidia0
+      fileMode: 0666
+      major: null
+      hostPath: null
+";
+        let spec = Spec::from_text(yaml, Format::Yaml).unwrap();
+        let edits = &spec.devices[0].container_edits;
+        assert_eq!(
+            (edits.device_nodes[0].file_mode, edits.device_nodes[0].major),
+            (Some(0o666), 0)
+        );
+        assert_eq!((edits.env.len(), edits.mounts.len(), &edits.intel_rdt), (0, 0, &None));
+        spec.validate().unwrap();
+        let modes = |text: &str| {
+            let spec = Spec::from_text(&yaml.replace("0666", text), Format::Yaml).unwrap();
+            spec.devices[0].container_edits.device_nodes[0].file_mode
+        };
+        assert_eq!((modes("438"), modes("0o666")), (Some(438), Some(438)));
+        // Read again as we write it.
+        let again = Spec::from_text(&spec.to_text(Format::Yaml).unwrap(), Format::Yaml).unwrap();
+        assert_eq!(again, spec);
+
+        let json = r#"{"cdiVersion": "0.6.0", "kind": "v.com/c", "annotations": null, "containerEdits": null,
+            "devices": [{"name": "a", "annotations": null, "containerEdits": {"env": ["A=1"], "mounts": null}}]}"#;
+        Spec::from_text(json, Format::Json).unwrap().validate().unwrap();
+        for (key, format) in [("mount: null", Format::Yaml), ("\"x\": null", Format::Json)] {
+            let text = match format {
+                Format::Yaml => yaml.replace("mounts: null", key),
+                Format::Json => json.replace("\"mounts\": null", key),
+            };
+            assert!(
+                Spec::from_text(&text, format).is_err(),
+                "an unknown key stays an error: {key}"
+            );
+        }
     }
 }

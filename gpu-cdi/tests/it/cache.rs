@@ -196,3 +196,19 @@ fn a_live_cache_sees_what_comes_changes_and_goes() {
     assert!(live.refresh());
     assert_eq!(devices(&live), ["x.com/nic=0"]);
 }
+
+#[test]
+fn a_pipe_in_the_place_of_a_spec_is_a_problem_and_nobody_waits_for_it() {
+    let dirs = Dirs::new();
+    dirs.write("etc/b.json", &spec("v.com/gpu", "b", &["0"]));
+    let pipe = dirs.dir.path().join("etc/a.json");
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    let cache = dirs.read();
+    assert_eq!(cache.devices().count(), 1);
+    let problem = cache.problems()[0].to_string();
+    assert!(
+        problem.ends_with("etc/a.json`: cannot read it: not a regular file"),
+        "{problem}"
+    );
+}

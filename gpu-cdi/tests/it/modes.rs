@@ -1,8 +1,8 @@
 //! Devices that are described without a bus, without the driver, or in other ways than usual.
 
 use gpu_cdi::{
-    DeviceNumber, DiscoverConfig, DriverFiles, Error, GenerateOptions, NameStrategy, ORIN_COMPAT_DIR, Spec,
-    TegraConfig, TegraFiles, WslFiles,
+    DeviceNumber, DiscoverConfig, DriverFiles, Error, GenerateOptions, NameStrategy, ORIN_COMPAT_DIR, PlatformSigns,
+    Spec, TegraConfig, TegraFiles, WslFiles,
     gpu_core::{AddressingMode, PciDevice, PciInventory},
 };
 
@@ -105,6 +105,30 @@ fn without_csv_files_there_is_nothing_to_describe() {
     let files = TegraFiles::discover(&TegraConfig::new(root.root())).unwrap();
     let error = gpu_cdi::generate_tegra(None, &files, &GenerateOptions::default(), ORIN_COMPAT_DIR).unwrap_err();
     assert!(error.is_nothing_found(), "{error}");
+}
+
+#[test]
+fn files_show_what_a_machine_is() {
+    #[track_caller]
+    fn check(file: &str, text: &str, windows: bool, tegra: bool) {
+        let root = DriverRoot::empty();
+        let elsewhere = tempfile::tempdir().unwrap();
+        root.file(file, text.as_bytes());
+        let mut config = DiscoverConfig::new(elsewhere.path());
+        config.device_rule = gpu_cdi::DeviceRule::AnyFile;
+        config.sys_root = root.root();
+        let expected = PlatformSigns { windows, tegra };
+        assert_eq!(PlatformSigns::discover(&config).unwrap(), expected, "{file}");
+        config.driver_root = root.root();
+        config.sys_root = elsewhere.path().to_owned();
+        assert_eq!(PlatformSigns::discover(&config).unwrap(), expected, "{file}");
+    }
+    check("dev/nvidia0", "", false, false);
+    check("dev/dxg", "", true, false);
+    check("usr/lib/wsl/lib/libdxcore.so", "", true, false);
+    check("etc/nv_tegra_release", "", false, true);
+    check("sys/devices/soc0/family", "Tegra\n", false, true);
+    check("sys/devices/soc0/family", "i.MX\n", false, false);
 }
 
 #[test]

@@ -4,9 +4,9 @@ fn gpu(n: u32) -> OfferedDevice {
     let uuid = format!("GPU-00000000-0000-4000-8000-{n:012}");
     OfferedDevice {
         index: n.to_string(),
-        gpu: uuid.parse().unwrap(),
+        gpu: uuid.parse().ok(),
         uuid,
-        minor: 7 - n,
+        node: Some(format!("/dev/nvidia{}", 7 - n)),
         instance: None,
         numa_node: None,
         replicas: None,

@@ -4,9 +4,9 @@ fn gpu(n: u32, replicas: Option<u32>) -> OfferedDevice {
     let uuid = format!("GPU-00000000-0000-4000-8000-{n:012}");
     OfferedDevice {
         index: n.to_string(),
-        gpu: uuid.parse().unwrap(),
+        gpu: uuid.parse().ok(),
         uuid,
-        minor: n,
+        node: None,
         instance: None,
         numa_node: None,
         replicas,
@@ -108,6 +108,19 @@ fn whole_gpus_are_chosen_by_their_links_and_replicas_by_the_policy() {
     check(Some(2), Packed, all, "", 3, "0::0 0::1 1::0");
     check(Some(2), Packed, "0::0 0::1 1::1 2::0", "", 1, "1::1");
     check(Some(2), Distributed, "0::0", "", 2, "");
+}
+
+#[test]
+fn gpus_that_are_one_device_are_preferred_as_such() {
+    let all = OfferedDevice {
+        uuid: "tegra".to_owned(),
+        gpu: None,
+        ..gpu(0, None)
+    };
+    let resource = GpuResource::new(set(vec![all], false), how(AllocationPolicy::Distributed, 0));
+    let ids = ["tegra".to_owned()];
+    assert_eq!(resource.preferred(&ids, &[], 1), ids);
+    assert_eq!(resource.preferred(&ids, &[], 2), [""; 0]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Part {
             self.gpu_instance.is_none_or(|own| own == gpu) && self.compute_instance.is_none_or(|own| own == compute)
         };
         // A GPU that is offered whole suffers from all that happens to it.
-        self.gpu == device.gpu && device.instance.is_none_or(within)
+        device.gpu.as_ref() == Some(&self.gpu) && device.instance.is_none_or(within)
     }
 }
 

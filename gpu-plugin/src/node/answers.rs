@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use gpu_cdi::{Companion, DeviceRule, DriverFiles};
+use gpu_cdi::{Companion, DeviceRule, DriverFiles, Platform};
 use gpu_core::{Inventory, MigUuid};
 use gpu_sharing::config::{Config, DeviceListStrategy};
 
-use super::{NodeConfig, cdi, retain};
+use super::{Machine, NodeConfig, cdi, retain};
 use crate::{Answers, Error, NodePaths, ResourceSet, Result, names};
 
 /// Nodes that every container gets with the others, in the vendor's order.
@@ -19,7 +19,7 @@ const CONTROL_NODES: [&str; 4] = [
 
 /// Writes the CDI files if they are needed, and takes out the devices that a container could not start with.
 pub(super) fn prepare(
-    inventory: &Inventory,
+    machine: &Machine,
     config: &NodeConfig,
     resources: &mut Vec<ResourceSet>,
     remarks: &mut Vec<String>,
@@ -44,14 +44,15 @@ pub(super) fn prepare(
         return Ok(answers);
     }
     let mut discover = config.driver_files.clone();
-    discover.driver_version = inventory.driver.as_ref().map(|driver| driver.version.to_string());
+    let driver = machine.inventory.driver.as_ref();
+    discover.driver_version = driver.map(|driver| driver.version.to_string());
     let files = DriverFiles::discover(&discover)?;
     remarks.extend(files.problems.iter().map(ToString::to_string));
     if by_cdi {
-        cdi::describe(inventory, &files, config, &mut answers, resources, remarks)?;
+        cdi::describe(machine, &files, config, &mut answers, resources, remarks)?;
     }
     if by_nodes {
-        answers.nodes = Some(nodes(inventory, &files, config, resources, remarks));
+        answers.nodes = Some(nodes(machine, &files, config, resources, remarks));
     }
     Ok(answers)
 }
@@ -113,19 +114,20 @@ fn is_node(config: &NodeConfig, path: &str) -> bool {
 }
 
 fn nodes(
-    inventory: &Inventory,
+    machine: &Machine,
     files: &DriverFiles,
     config: &NodeConfig,
     resources: &mut Vec<ResourceSet>,
     remarks: &mut Vec<String>,
 ) -> NodePaths {
+    let control = match machine.platform {
+        Platform::Nvml => CONTROL_NODES.as_slice(),
+        _ => &[],
+    };
+    let there = control.iter().filter(|path| is_node(config, path));
     let mut paths = NodePaths {
         host_root: config.config.nvidia_dev_root.clone(),
-        control: CONTROL_NODES
-            .map(str::to_owned)
-            .into_iter()
-            .filter(|path| is_node(config, path))
-            .collect(),
+        control: there.map(|path| (*path).to_owned()).collect(),
         ..NodePaths::default()
     };
     let mig = resources
@@ -133,7 +135,7 @@ fn nodes(
         .flat_map(|set| &set.devices)
         .filter(|device| device.instance.is_some());
     for device in mig.map(|device| device.uuid.clone()).collect::<Vec<_>>() {
-        match capabilities(inventory, files, &device) {
+        match capabilities(&machine.inventory, files, &device) {
             Ok(found) => drop(paths.capabilities.insert(device, found)),
             Err(reason) => {
                 remarks.push(format!("MIG device {device} is not offered: it {reason}"));

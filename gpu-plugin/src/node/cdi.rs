@@ -1,17 +1,18 @@
 //! The plugin's CDI files.
 
+mod gpus;
+
 use std::{fs, path::Path};
 
-use gpu_cdi::{DriverFiles, GenerateOptions, Kind, NameStrategy, Spec, generate, generate_companion, generate_imex};
-use gpu_core::Inventory;
+use gpu_cdi::{DriverFiles, GenerateOptions, Kind, NameStrategy, Spec, generate_companion, generate_imex};
 use gpu_sharing::config::DeviceIdStrategy;
 
-use super::{NodeConfig, answers::gates, retain};
+use super::{Machine, NodeConfig, answers::gates, retain};
 use crate::{Answers, ResourceSet, Result, names};
 
 /// Describes what is offered; what cannot be described is not offered, since a pod with it could not start.
 pub(super) fn describe(
-    inventory: &Inventory,
+    machine: &Machine,
     files: &DriverFiles,
     config: &NodeConfig,
     answers: &mut Answers,
@@ -21,11 +22,7 @@ pub(super) fn describe(
     let mut options = options(config, "gpu");
     let file = config.cdi_dir.join(names::CDI_FILE);
     options.names = device_names(config.config.plugin.device_id_strategy, known(&file).as_ref());
-    let (spec, skipped) = match generate(inventory, files, &options) {
-        Ok(generated) => (Some(generated.spec), generated.skipped),
-        Err(gpu_cdi::Error::NothingToDescribe { skipped }) => (None, skipped),
-        Err(error) => return Err(error.into()),
-    };
+    let (spec, skipped) = gpus::describe(machine, files, &config.driver_files, &options, remarks)?;
     let is_described = |name: &str| {
         let devices = spec.iter().flat_map(|spec| &spec.devices);
         devices.into_iter().any(|device| device.name.as_str() == name)

@@ -4,14 +4,14 @@ use gpu_sharing::time_slicing::SEPARATOR;
 /// A GPU or MIG device that pods can get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedDevice {
-    /// Its UUID: `GPU-…` or `MIG-…`.
+    /// Its UUID: `GPU-…` or `MIG-…`; what stands for one where NVML does not tell GPUs apart.
     pub uuid: String,
     /// Its number: that of the GPU, or GPU and slot (`0:1`).
     pub index: String,
-    /// The GPU that it is, or is a part of.
-    pub gpu: GpuUuid,
-    /// The number in the GPU's `/dev/nvidia<minor>`.
-    pub minor: u32,
+    /// The GPU that it is, or is a part of; `None` where NVML does not tell GPUs apart.
+    pub gpu: Option<GpuUuid>,
+    /// The device node of the GPU: `/dev/nvidia<minor>`; `None` where there is no single one.
+    pub node: Option<String>,
     /// Which part of the GPU it is; `None` for the whole.
     pub instance: Option<Instance>,
     /// The NUMA node of the GPU's slot.
@@ -34,8 +34,8 @@ impl OfferedDevice {
         Self {
             uuid: gpu.uuid.to_string(),
             index: gpu.index.to_string(),
-            gpu: gpu.uuid.clone(),
-            minor: gpu.minor,
+            gpu: Some(gpu.uuid.clone()),
+            node: Some(format!("/dev/nvidia{}", gpu.minor)),
             instance: None,
             numa_node: gpu.numa_node,
             replicas: None,
@@ -51,6 +51,19 @@ impl OfferedDevice {
                 compute: device.compute_instance,
             }),
             ..Self::whole(gpu)
+        }
+    }
+
+    /// All the GPUs of a machine on which NVML does not tell them apart.
+    pub(super) fn all(id: &str, index: &str, node: Option<&str>) -> Self {
+        Self {
+            uuid: id.to_owned(),
+            index: index.to_owned(),
+            gpu: None,
+            node: node.map(str::to_owned),
+            instance: None,
+            numa_node: None,
+            replicas: None,
         }
     }
 

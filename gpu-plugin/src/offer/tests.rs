@@ -56,7 +56,7 @@ fn words(offer: &Offer) -> Vec<String> {
 #[track_caller]
 fn check_with(gpus: &[Value], config: &Config, choice: &GpuChoice, expected: Result<&[&str], &str>) -> Vec<String> {
     let inventory: Inventory = serde_json::from_value(json!({ "gpus": gpus })).unwrap();
-    match (offer(&inventory, config, choice), expected) {
+    match (offer(Platform::Nvml, &inventory, config, choice), expected) {
         (Ok(offer), Ok(expected)) => {
             assert_eq!(words(&offer), expected);
             offer.remarks.iter().map(ToString::to_string).collect()
@@ -227,15 +227,105 @@ fn gpus_for_displays_are_not_offered() {
 #[test]
 fn a_device_is_told_with_its_gpu_and_ids_of_its_replicas() {
     let inventory: Inventory = serde_json::from_value(json!({ "gpus": [gpu(1, Some(&["1g.5gb"]))] })).unwrap();
-    let offer = offer(&inventory, &config("mixed", RENAMED, false), &GpuChoice::default()).unwrap();
+    let config = config("mixed", RENAMED, false);
+    let offer = offer(Platform::Nvml, &inventory, &config, &GpuChoice::default()).unwrap();
     let set = &offer.resources[0];
     assert_eq!(set.len(), 3);
     let device = &set.devices[0];
     assert_eq!(device.instance, Some(Instance { gpu: 7, compute: 0 }));
-    assert_eq!((device.minor, device.gpu.clone()), (8, inventory.gpus[0].uuid.clone()));
+    assert_eq!(device.node.as_deref(), Some("/dev/nvidia8"));
+    assert_eq!(device.gpu.as_ref(), Some(&inventory.gpus[0].uuid));
     let uuid = "MIG-00000000-0000-4000-8000-000000001000";
     assert_eq!(
         device.ids().collect::<Vec<_>>(),
         [0, 1, 2].map(|n| format!("{uuid}::{n}"))
     );
+}
+
+/// GPUs that NVML does not tell apart: `name: id/index` for each resource, and the node.
+#[track_caller]
+fn check_all(platform: Platform, nvml: &Value, config: &Config, expected: Result<(&[&str], Option<&str>), &str>) {
+    let inventory: Inventory = serde_json::from_value(nvml.clone()).unwrap();
+    let device = |device: &OfferedDevice| {
+        assert_eq!((&device.gpu, device.instance, device.numa_node), (&None, None, None));
+        format!("{}/{}", device.ids().collect::<Vec<_>>().join(","), device.index)
+    };
+    let set = |set: &ResourceSet| {
+        let devices: Vec<_> = set.devices.iter().map(device).collect();
+        format!("{}: {}", set.name.base(), devices.join(" "))
+    };
+    let offered = offer(platform, &inventory, config, &GpuChoice::default());
+    match (offered, expected) {
+        (Ok(offer), Ok((resources, node))) => {
+            assert_eq!(offer.resources.iter().map(set).collect::<Vec<_>>(), resources);
+            let devices = offer.resources.iter().flat_map(|set| &set.devices);
+            assert!(devices.into_iter().all(|device| device.node.as_deref() == node));
+        }
+        (Err(error), Err(expected)) => assert_eq!(error.to_string(), expected),
+        (offer, expected) => panic!("{offer:?}, and expected is {expected:?}"),
+    }
+}
+
+#[test]
+fn the_gpu_of_a_tegra_machine_is_one_device_whatever_nvml_tells() {
+    let none = json!({ "gpus": [] });
+    for strategy in ["none", "single", "mixed"] {
+        let expected: (&[&str], _) = (&["gpu: tegra/0"], None);
+        check_all(Platform::Tegra, &none, &plain(strategy), Ok(expected));
+        let two = json!({ "gpus": [gpu(0, None), gpu(1, Some(&["1g.5gb"]))] });
+        check_all(Platform::Tegra, &two, &plain(strategy), Ok(expected));
+    }
+    let shared = "sharing: { timeSlicing: { resources: [{ name: gpu, replicas: 2 }] } }";
+    let replicas: (&[&str], _) = (&["gpu: tegra::0,tegra::1/0"], None);
+    check_all(Platform::Tegra, &none, &config("none", shared, false), Ok(replicas));
+    let rule = "resources: { gpus: [{ pattern: tegra, name: orin }] }";
+    let named: (&[&str], _) = (&["orin: tegra/0"], None);
+    check_all(Platform::Tegra, &none, &config("none", rule, true), Ok(named));
+}
+
+#[test]
+fn the_gpus_of_windows_are_one_device_if_there_are_any() {
+    let all: (&[&str], _) = (&["gpu: all/all"], Some("/dev/dxg"));
+    let two = json!({ "gpus": [gpu(0, None), gpu(1, None)] });
+    check_all(Platform::Wsl, &two, &plain("mixed"), Ok(all));
+    // NVML has no minor number of them there.
+    let problem = json!({
+        "index": 0, "kind": "unreadable", "call": "nvmlDeviceGetMinorNumber", "message": "not supported",
+    });
+    check_all(
+        Platform::Wsl,
+        &json!({ "gpus": [], "problems": [problem] }),
+        &plain("none"),
+        Ok(all),
+    );
+    check_all(Platform::Wsl, &json!({ "gpus": [] }), &plain("none"), Ok((&[], None)));
+    let rule = "resources: { gpus: [{ pattern: '*A100*', name: a100 }] }";
+    let named: (&[&str], _) = (&["a100: all/all"], Some("/dev/dxg"));
+    check_all(Platform::Wsl, &two, &config("none", rule, true), Ok(named));
+}
+
+#[test]
+fn of_one_device_nothing_is_chosen_and_mps_shares_none() {
+    let mps = "sharing: { mps: { resources: [{ name: gpu, replicas: 2 }] } }";
+    let nvml = json!({ "gpus": [gpu(0, None)] });
+    for (platform, name) in [
+        (Platform::Tegra, "a Tegra machine"),
+        (Platform::Wsl, "Windows' subsystem for Linux"),
+    ] {
+        let error = format!("sharing using MPS is not supported for the GPUs of {name}");
+        check_all(platform, &nvml, &config("none", mps, false), Err(&error));
+        let other = config("none", &mps.replace("gpu", "mig-1g.5gb"), false);
+        let inventory = serde_json::from_value(nvml.clone()).unwrap();
+        let offered = offer(platform, &inventory, &other, &GpuChoice::default()).unwrap();
+        assert_eq!(offered.resources[0].len(), 1, "what it does not have it does not share");
+        let choice = GpuChoice {
+            exclude: vec!["0".parse().unwrap()],
+            ..GpuChoice::default()
+        };
+        let error = offer(platform, &inventory, &plain("none"), &choice).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("none can be included or excluded of the GPUs of {name}: they are one device")
+        );
+    }
 }

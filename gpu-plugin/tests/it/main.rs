@@ -10,4 +10,6 @@ mod node;
 #[cfg(feature = "gpu")]
 mod place;
 #[cfg(feature = "gpu")]
+mod platform;
+#[cfg(feature = "gpu")]
 mod upstream;

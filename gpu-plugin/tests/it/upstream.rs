@@ -243,8 +243,13 @@ impl Matched {
     fn nodes(&self, specs: &[DeviceSpec]) -> Vec<String> {
         let mut names = BTreeMap::new();
         for device in &self.devices {
-            let (index, minor) = (device.index.split(':').next().unwrap_or_default(), device.minor);
-            names.insert(format!("/dev/nvidia{minor}"), format!("gpu {index}"));
+            let index = device.index.split(':').next().unwrap_or_default();
+            let node = device.node.clone().expect("a GPU has a node");
+            let minor = node
+                .strip_prefix("/dev/nvidia")
+                .and_then(|minor| minor.parse::<u32>().ok());
+            let minor = minor.expect("a number");
+            names.insert(node, format!("gpu {index}"));
             if let Some(instance) = device.instance {
                 // The driver's numbering (`/proc/driver/nvidia-caps/mig-minors`).
                 let cap = |number| format!("/dev/nvidia-caps/nvidia-cap{number}");

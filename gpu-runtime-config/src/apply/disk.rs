@@ -27,14 +27,28 @@ const LIMIT: u64 = 16 << 20;
 
 /// Makes all changes, or none: what was written before a failure gets its bytes back.
 pub(super) fn write_all(root: &Path, changes: &[FileChange]) -> Result<(), Error> {
+    write_and_flush(root, changes, &flush)
+}
+
+/// The same, with folders flushed by `flush`.
+pub(super) fn write_and_flush(
+    root: &Path,
+    changes: &[FileChange],
+    flush: &impl Fn(&Path) -> io::Result<()>,
+) -> Result<(), Error> {
     for change in changes {
         check(root, &change.path, change.before.as_deref())?;
+        if change.after.as_ref().is_some_and(|text| text.len() as u64 > LIMIT) {
+            // Nobody could read it again.
+            return Err(Error::io("write", &change.path)(too_long()));
+        }
     }
     for (index, change) in changes.iter().enumerate() {
-        if let Err(error) = write(root, &change.path, change.before.as_deref(), change.after.as_deref()) {
-            for done in changes[..index].iter().rev() {
+        if let Err(error) = write(root, change, flush) {
+            // The one that failed may have its name already; one that has not is not as it would be, and left alone.
+            for done in changes[..=index].iter().rev() {
                 // The first error tells what is wrong; one more on the way back would only hide it.
-                let _ = write(root, &done.path, done.after.as_deref(), done.before.as_deref());
+                let _ = write(root, &done.inverse(), flush);
             }
             return Err(error);
         }
@@ -73,9 +87,13 @@ fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(LIMIT + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LIMIT {
-        return Err(io::Error::other("it is longer than 16 MiB"));
+        return Err(too_long());
     }
     Ok(bytes)
+}
+
+fn too_long() -> io::Error {
+    io::Error::other("it is longer than 16 MiB")
 }
 
 /// Removes what a process that was killed left of a file that it was writing.
@@ -91,11 +109,12 @@ fn check(root: &Path, path: &Path, expected: Option<&str>) -> Result<(), Error> 
     }
 }
 
-fn write(root: &Path, path: &Path, before: Option<&str>, after: Option<&str>) -> Result<(), Error> {
+fn write(root: &Path, change: &FileChange, flush: &impl Fn(&Path) -> io::Result<()>) -> Result<(), Error> {
+    let (path, before) = (change.path.as_path(), change.before.as_deref());
     let file = resolve(root, path)?;
     let folder = file.parent().unwrap_or(root).to_owned();
     new_file::clean_up(&file).map_err(Error::io("replace", path))?;
-    if let Some(text) = after {
+    if let Some(text) = &change.after {
         fs::create_dir_all(&folder).map_err(Error::io("make the folder of", path))?;
         let new = NewFile::write(&file, text, new_mode(path)).map_err(Error::io("write", path))?;
         // As late as can be: whoever else edits the file may be doing so now.
@@ -113,9 +132,11 @@ fn write(root: &Path, path: &Path, before: Option<&str>, after: Option<&str>) ->
         check(root, path, before)?;
         fs::remove_file(&file).map_err(Error::io("remove", path))?;
     }
-    File::open(&folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(Error::io("flush", path))
+    flush(&folder).map_err(Error::io("flush the folder of", path))
+}
+
+fn flush(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 /// Configuration is for all to read; a receipt holds whole files, which may have secrets.

@@ -1,16 +1,19 @@
 //! Restarting an engine and seeing whether it lives.
 
 use std::{
-    os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    process::Command,
+    path::Path,
     thread::sleep,
     time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Apply, Error, host_path::resolve};
+use super::{
+    Apply, Error, Socket, Stop,
+    patience::Patience,
+    program::{on_host, run},
+    socket::{LIMIT, is_nobody},
+};
 
 /// How an engine is made to read its files again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,15 +30,15 @@ pub enum Restart {
     /// starts it anew. Needs the host's process ids.
     Signal {
         /// The engine's socket.
-        socket: PathBuf,
+        socket: Socket,
     },
 }
 
-/// When an engine counts as alive: its socket accepts connections of the same process for a while.
+/// When an engine counts as alive: the same process is behind its socket for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
     /// The engine's socket.
-    pub socket: PathBuf,
+    pub socket: Socket,
     /// How long to wait for it.
     pub timeout: Duration,
     /// How long it has to stay, because an engine that dislikes its file may end only after it has opened its socket.
@@ -46,34 +49,76 @@ pub struct Health {
 
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How long systemd may take: unless told otherwise it gives a unit 90 s to end and 90 s to start.
+const SYSTEMD: Duration = Duration::from_mins(4);
+
+/// How long the last request of a program may take that was told to stop.
+const LAST: Duration = Duration::from_secs(1);
+
 pub(super) fn restart_and_check(how: &Apply) -> Result<(), Error> {
-    let before = how
-        .health
-        .as_ref()
-        .and_then(|health| peer(&how.host_root, &health.socket).ok());
-    restart(&how.host_root, &how.restart)?;
+    let before = how.health.as_ref().and_then(|health| {
+        health
+            .socket
+            .process(&how.host_root, Patience::of(LIMIT, &how.stop))
+            .ok()
+    });
+    restart(how)?;
     let Some(health) = &how.health else { return Ok(()) };
     let replaced = health.new_process && how.restart != Restart::None;
-    wait(&how.host_root, health, before.flatten().filter(|_| replaced))
+    wait(how, health, before.flatten().filter(|_| replaced))
 }
 
-fn restart(root: &Path, restart: &Restart) -> Result<(), Error> {
-    match restart {
-        Restart::None => Ok(()),
-        Restart::Systemd { units } => {
-            let active = |unit: &&String| systemctl(root, &["is-active", "--quiet", unit]).is_ok();
-            let unit = units.iter().find(active).or(units.first());
-            let unit = unit.ok_or_else(|| failed("systemd", "no unit is named".to_owned()))?;
-            systemctl(root, &["restart", unit]).map_err(|reason| failed(&format!("`systemctl restart {unit}`"), reason))
-        }
-        Restart::Signal { socket } => {
-            let method = format!("SIGHUP to the process behind `{}`", socket.display());
-            // An engine that does not run reads its files when it is started.
-            let Ok(pid) = peer(root, socket) else { return Ok(()) };
-            let pid = pid.ok_or_else(|| failed(&method, "it is in another process namespace".to_owned()))?;
-            kill_process(pid, Signal::HUP).map_err(|error| failed(&method, error.to_string()))
-        }
+fn restart(how: &Apply) -> Result<(), Error> {
+    let (root, stop) = (&how.host_root, &how.stop);
+    if stop.is_stopped() {
+        return Err(Error::Stopped);
     }
+    match &how.restart {
+        Restart::None => Ok(()),
+        Restart::Systemd { units } => systemd(root, units, &[], Patience::of(SYSTEMD, stop)),
+        Restart::Signal { socket } => signal(root, socket, Patience::of(LIMIT, stop)),
+    }
+}
+
+/// Has the engine read its files, whatever comes of it: the last that is done by a program that was told to stop.
+pub(super) fn restart_without_waiting(how: &Apply) -> Result<(), Error> {
+    let (root, stop) = (&how.host_root, Stop::default());
+    let patience = Patience::of(LAST, &stop);
+    match &how.restart {
+        Restart::None => Ok(()),
+        Restart::Systemd { units } => systemd(root, units, &["--no-block"], patience),
+        Restart::Signal { socket } => signal(root, socket, patience),
+    }
+}
+
+fn systemd(root: &Path, units: &[String], options: &[&str], patience: Patience<'_>) -> Result<(), Error> {
+    let active = |unit: &&String| systemctl(root, &["is-active", "--quiet", unit], patience).is_ok();
+    let unit = units.iter().find(active).or(units.first());
+    let unit = unit.ok_or_else(|| failed("systemd", "no unit is named".to_owned()))?;
+    let arguments = [options, &["restart", unit]].concat();
+    systemctl(root, &arguments, patience).map_err(|reason| failed(&format!("`systemctl restart {unit}`"), reason))
+}
+
+fn signal(root: &Path, socket: &Socket, patience: Patience<'_>) -> Result<(), Error> {
+    let method = format!("SIGHUP to the process behind `{}`", socket.path.display());
+    let pid = match socket.process(root, patience) {
+        Ok(pid) => pid,
+        // An engine that does not run reads its files when it is started.
+        Err(error) if is_nobody(&error) => return Ok(()),
+        Err(error) => return Err(failed(&method, error.to_string())),
+    };
+    let pid = pid.ok_or_else(|| failed(&method, "it is in another process namespace".to_owned()))?;
+    check_engine(pid, &socket.path)?;
+    kill_process(pid, Signal::HUP).map_err(|error| failed(&method, error.to_string()))
+}
+
+/// What SIGHUP means to the node's service manager is nothing that an engine is in need of.
+fn check_engine(pid: Pid, socket: &Path) -> Result<(), Error> {
+    if pid != Pid::INIT {
+        return Ok(());
+    }
+    let socket = socket.to_owned();
+    Err(Error::NotTheEngine { socket })
 }
 
 fn failed(method: &str, reason: String) -> Error {
@@ -83,20 +128,11 @@ fn failed(method: &str, reason: String) -> Error {
     }
 }
 
-/// A program of the host, run in the host's root.
-pub(super) fn on_host(root: &Path, program: &Path) -> Command {
-    if root == Path::new("/") {
-        return Command::new(program);
-    }
-    let mut command = Command::new("chroot");
-    command.arg(root).arg(program);
-    command
-}
-
 /// Runs the host's systemctl; its last words if it fails.
-fn systemctl(root: &Path, arguments: &[&str]) -> Result<(), String> {
+fn systemctl(root: &Path, arguments: &[&str], patience: Patience<'_>) -> Result<(), String> {
     let mut command = on_host(root, Path::new("systemctl"));
-    let output = command.args(arguments).output().map_err(|error| error.to_string())?;
+    command.args(arguments);
+    let output = run(command, patience).map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(());
     }
@@ -108,21 +144,14 @@ fn systemctl(root: &Path, arguments: &[&str]) -> Result<(), String> {
     })
 }
 
-/// The process that listens on a socket; `None` if it is in a process namespace that is not visible from here.
-pub(super) fn peer(root: &Path, socket: &Path) -> Result<Option<Pid>, String> {
-    let path = resolve(root, socket).map_err(|error| error.to_string())?;
-    let stream = UnixStream::connect(path).map_err(|error| error.to_string())?;
-    let credentials = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| error.to_string())?;
-    Ok(Some(credentials.pid).filter(|pid| pid.as_raw_nonzero().get() > 0))
-}
-
 /// Waits until one process, not that of `before`, has answered for the whole settling time.
-fn wait(root: &Path, health: &Health, before: Option<Pid>) -> Result<(), Error> {
+fn wait(how: &Apply, health: &Health, before: Option<Pid>) -> Result<(), Error> {
     let start = Instant::now();
     let mut since: Option<(Option<Pid>, Instant)> = None;
     let mut reason = "nothing was seen".to_owned();
     loop {
-        match peer(root, &health.socket) {
+        let patience = Patience::of(health.timeout.saturating_sub(start.elapsed()), &how.stop);
+        match health.socket.process(&how.host_root, patience) {
             Ok(pid) if pid.is_some() && pid == before => "the old process still runs".clone_into(&mut reason),
             Ok(pid) => match since {
                 Some((same, first)) if same == pid => {
@@ -137,16 +166,34 @@ fn wait(root: &Path, health: &Health, before: Option<Pid>) -> Result<(), Error> 
             },
             Err(error) => {
                 since = None;
-                reason = error;
+                reason = error.to_string();
             }
+        }
+        if how.stop.is_stopped() {
+            return Err(Error::Stopped);
         }
         if start.elapsed() >= health.timeout {
             return Err(Error::Unhealthy {
-                socket: health.socket.clone(),
+                socket: health.socket.path.clone(),
                 timeout: health.timeout,
                 reason,
             });
         }
         sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_1_is_told_nothing() {
+        let socket = Path::new("/run/docker.sock");
+        assert!(check_engine(rustix::process::getpid(), socket).is_ok());
+        assert_eq!(
+            check_engine(Pid::INIT, socket).unwrap_err().to_string(),
+            "process 1 is behind `/run/docker.sock`, not the engine: it gets no SIGHUP; restart the engine by systemd"
+        );
     }
 }

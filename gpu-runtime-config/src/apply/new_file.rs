@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is where the files of a node are written")]
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File, Metadata, Permissions},
     io::{self, ErrorKind, Write as _},
     os::{
@@ -17,7 +17,8 @@ use rustix::{
     io::Errno,
 };
 
-/// What is between two names, for a moment, ends with this: always the same, so that what is left over is found.
+/// What is between two names, for a moment, is named after the file and the process and ends with this, by which what is left
+/// over is found.
 const TEMPORARY: &str = ".gpu-runtime-config.tmp";
 
 /// The label that `SELinux` keeps with a file.
@@ -115,18 +116,38 @@ impl NewFile {
     }
 }
 
-/// Removes what a process left behind that was killed while it replaced the file at `at`.
+/// Removes what a process left behind that was killed while it replaced the file at `at`: under the lock, no other one is
+/// replacing it now.
 pub(super) fn clean_up(at: &Path) -> io::Result<()> {
-    match fs::remove_file(temporary(at)) {
-        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(error),
-        _ => Ok(()),
+    let (Some(folder), Some(name)) = (at.parent(), at.file_name()) else {
+        return Ok(());
+    };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if is_temporary(&path) && path.file_name().is_some_and(|other| is_of(other, name)) {
+            fs::remove_file(path)?;
+        }
     }
+    Ok(())
 }
 
 fn temporary(at: &Path) -> PathBuf {
     let mut path = OsString::from(at);
-    path.push(TEMPORARY);
+    path.push(format!(".{}{TEMPORARY}", std::process::id()));
     path.into()
+}
+
+/// Whether a temporary name is one of a file of this name: the process's number is all that is between.
+fn is_of(temporary: &OsStr, name: &OsStr) -> bool {
+    let rest = temporary.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+    let number = rest
+        .and_then(|rest| rest.strip_suffix(TEMPORARY.as_bytes()))
+        .and_then(|rest| rest.strip_prefix(b"."));
+    number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
 }
 
 /// Whether a file is what was left behind by a process that was killed.

@@ -60,6 +60,7 @@ pub fn read_containerd(
     drop_in: &Path,
     receipt: Option<&Receipt>,
 ) -> Result<containerd::Files, Error> {
+    check_drop_in(host_root, drop_in, main)?;
     let main = read_file(host_root, main)?;
     let mut imported: Vec<Snapshot> = Vec::new();
     let mut pending = VecDeque::from([main.clone()]);
@@ -101,6 +102,7 @@ pub fn read_crio(
     drop_in: &Path,
     receipt: Option<&Receipt>,
 ) -> Result<crio::Files, Error> {
+    check_drop_in(host_root, drop_in, main)?;
     let main = read_file(host_root, main)?;
     let folder = drop_in.parent().unwrap_or(Path::new("/"));
     let mut dropped_in = Vec::new();
@@ -120,6 +122,14 @@ pub fn read_crio(
         dropped_in,
         other,
     })
+}
+
+/// Refuses a drop-in that is the main file by some link; what its path says is looked at where the plan is made.
+fn check_drop_in(host_root: &Path, drop_in: &Path, main: &Path) -> Result<(), Error> {
+    if resolve(host_root, drop_in)? != resolve(host_root, main)? {
+        return Ok(());
+    }
+    Err(ConfigError::main_as_drop_in(drop_in).into())
 }
 
 /// The files that a receipt names and that have not been read yet.

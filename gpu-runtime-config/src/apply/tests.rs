@@ -52,7 +52,12 @@ impl Node {
             main: MAIN.into(),
             restart: Restart::None,
             health,
+            stop: Stop::default(),
         }
+    }
+
+    fn carry_out(&self, plan: &Plan, how: &Apply) -> Result<Outcome, Error> {
+        apply(plan, how, &lock(self.root.path(), &how.stop)?)
     }
 
     fn names(&self) -> Vec<String> {
@@ -67,7 +72,7 @@ impl Node {
 
 fn health() -> Health {
     Health {
-        socket: "/run/c.sock".into(),
+        socket: Socket::own("/run/c.sock"),
         timeout: Duration::from_millis(300),
         settle: Duration::from_millis(100),
         new_process: true,
@@ -79,7 +84,7 @@ fn a_plan_is_written_once_and_taken_back_exactly() {
     let main = "version = 3\n# mine\n";
     let node = Node::new(main);
     assert!(matches!(
-        apply(&node.plan(), &node.apply(None)).unwrap(),
+        node.carry_out(&node.plan(), &node.apply(None)).unwrap(),
         Outcome::Applied
     ));
     assert!(node.text(DROP_IN).unwrap().contains("/t/n"));
@@ -94,7 +99,7 @@ fn a_plan_is_written_once_and_taken_back_exactly() {
 
     let before = fs::metadata(node.path(MAIN)).unwrap().modified().unwrap();
     assert!(matches!(
-        apply(&node.plan(), &node.apply(None)).unwrap(),
+        node.carry_out(&node.plan(), &node.apply(None)).unwrap(),
         Outcome::Unchanged
     ));
     assert_eq!(fs::metadata(node.path(MAIN)).unwrap().modified().unwrap(), before);
@@ -104,7 +109,8 @@ fn a_plan_is_written_once_and_taken_back_exactly() {
         .paths()
         .map(|path| read_file(node.root.path(), path).unwrap())
         .collect();
-    apply(&revert(&found, &receipt).unwrap(), &node.apply(None)).unwrap();
+    node.carry_out(&revert(&found, &receipt).unwrap(), &node.apply(None))
+        .unwrap();
     assert_eq!(node.text(MAIN).as_deref(), Some(main));
     assert_eq!(node.text(DROP_IN), None);
     assert_eq!(node.names(), ["conf.d", "config.toml"]);
@@ -113,7 +119,7 @@ fn a_plan_is_written_once_and_taken_back_exactly() {
 #[test]
 fn an_engine_that_does_not_come_up_gets_its_old_files_back() {
     let node = Node::new("version = 3\n");
-    let outcome = apply(&node.plan(), &node.apply(Some(health()))).unwrap();
+    let outcome = node.carry_out(&node.plan(), &node.apply(Some(health()))).unwrap();
     let Outcome::RolledBack { cause, still } = outcome else {
         panic!("{outcome:?}")
     };
@@ -134,7 +140,7 @@ fn an_engine_that_answers_is_healthy() {
     let node = Node::new("version = 3\n");
     let _listener = UnixListener::bind(node.path("/run/c.sock")).unwrap();
     assert!(matches!(
-        apply(&node.plan(), &node.apply(Some(health()))).unwrap(),
+        node.carry_out(&node.plan(), &node.apply(Some(health()))).unwrap(),
         Outcome::Applied
     ));
 }
@@ -144,7 +150,7 @@ fn a_file_that_changed_meanwhile_is_left_alone() {
     let node = Node::new("version = 3\n");
     let plan = node.plan();
     fs::write(node.path(MAIN), "version = 3\n# new\n").unwrap();
-    let error = apply(&plan, &node.apply(None)).unwrap_err();
+    let error = node.carry_out(&plan, &node.apply(None)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "`/etc/containerd/config.toml` has changed since it was read"
@@ -216,7 +222,7 @@ fn a_link_is_followed_below_the_host_root_and_stays_a_link() {
     fs::rename(node.path(MAIN), node.path("/etc/real.toml")).unwrap();
     fs::write(node.path("/etc/real.toml"), "version = 3\n").unwrap();
     std::os::unix::fs::symlink("/etc/real.toml", node.path(MAIN)).unwrap();
-    apply(&node.plan(), &node.apply(None)).unwrap();
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
     assert!(node.text("/etc/real.toml").unwrap().contains("imports"));
     assert!(fs::symlink_metadata(node.path(MAIN)).unwrap().is_symlink());
 }
@@ -230,4 +236,187 @@ fn a_folder_that_is_a_link_is_followed_below_the_host_root() {
     let found = |path: &str| host_path::resolve(node.root.path(), Path::new(path)).unwrap();
     assert_eq!(found("/var/run/c.sock"), node.path("/run/c.sock"));
     assert_eq!(found("/run/up/etc/x"), node.path("/etc/x"));
+}
+
+/// Flushes no folder from the `at`-th time on.
+fn failing_from(at: usize) -> impl Fn(&Path) -> std::io::Result<()> {
+    let count = std::cell::Cell::new(0);
+    move |_| {
+        count.set(count.get() + 1);
+        if count.get() < at {
+            return Ok(());
+        }
+        Err(std::io::Error::other("a worn out disk"))
+    }
+}
+
+#[test]
+fn a_change_whose_folder_cannot_be_flushed_is_taken_back_like_those_before_it() {
+    let main = "version = 3\n";
+    for at in 1..=2 {
+        let node = Node::new(main);
+        let changes = node.plan().changes;
+        assert_eq!(changes.len(), 2);
+        let error = disk::write_and_flush(node.root.path(), &changes, &failing_from(at)).unwrap_err();
+        assert!(error.to_string().starts_with("cannot flush the folder of"), "{error}");
+        assert_eq!(
+            (node.text(MAIN).as_deref(), node.text(DROP_IN)),
+            (Some(main), None),
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn what_could_not_be_read_again_is_not_written() {
+    let node = Node::new("version = 3\n");
+    let change = |path: &Path, length| FileChange {
+        path: path.to_owned(),
+        before: None,
+        after: Some("x".repeat(length)),
+    };
+    let receipt = receipt_path(MAIN.as_ref());
+    let changes = [change(DROP_IN.as_ref(), 1), change(&receipt, (16 << 20) + 1)];
+    let error = disk::write_all(node.root.path(), &changes).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot write `/etc/containerd/config.toml.gpu-runtime-config`"
+    );
+    assert_eq!(node.names(), ["config.toml"]);
+}
+
+#[test]
+fn a_hosts_root_that_is_no_folder_is_named() {
+    let node = Node::new("");
+    for root in ["/nowhere", MAIN] {
+        let root = node.path(root);
+        let error = lock(&root, &Stop::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("cannot open the host's root `{}`", root.display())
+        );
+    }
+}
+
+#[test]
+fn one_program_at_a_time_changes_a_hosts_files() {
+    let node = Node::new("");
+    let stop = Stop::default();
+    let first = lock(node.root.path(), &stop).unwrap();
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| lock(node.root.path(), &stop).map(drop));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!second.is_finished());
+        drop(first);
+        second.join().unwrap().unwrap();
+    });
+    let _first = lock(node.root.path(), &stop).unwrap();
+    stop.stop();
+    assert!(matches!(lock(node.root.path(), &stop), Err(Error::Stopped)));
+}
+
+#[test]
+fn what_killed_processes_left_of_a_file_is_removed_and_nothing_else() {
+    let node = Node::new("version = 3\n");
+    for name in [
+        "config.toml.7.gpu-runtime-config.tmp",
+        "config.toml.x.7.gpu-runtime-config.tmp",
+    ] {
+        fs::write(node.path("/etc/containerd").join(name), "").unwrap();
+    }
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    let names = ["conf.d", "config.toml", "config.toml.gpu-runtime-config"];
+    let others = ["config.toml.x.7.gpu-runtime-config.tmp"];
+    assert_eq!(node.names(), [&names[..], &others].concat());
+}
+
+#[test]
+fn a_drop_in_that_is_the_main_file_by_a_link_is_refused() {
+    let node = Node::new("version = 3\n");
+    std::os::unix::fs::symlink("containerd", node.path("/etc/same")).unwrap();
+    let drop_in = Path::new("/etc/same/config.toml");
+    let error = read_containerd(node.root.path(), MAIN.as_ref(), drop_in, None).unwrap_err();
+    let expected = "`/etc/same/config.toml` cannot be a drop-in: it is the main file";
+    assert_eq!(error.to_string(), expected);
+    let error = read_crio(node.root.path(), MAIN.as_ref(), drop_in, None).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn an_engine_that_accepts_no_connections_is_not_waited_for_after_the_stop() {
+    let node = Node::new("version = 3\n");
+    let full = UnixListener::bind(node.path("/run/c.sock")).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let _queued = std::os::unix::net::UnixStream::connect(node.path("/run/c.sock")).unwrap();
+    let stop = Stop::default();
+    let how = Apply {
+        restart: Restart::Signal {
+            socket: Socket::own("/run/c.sock"),
+        },
+        stop: stop.clone(),
+        ..node.apply(Some(health()))
+    };
+    let start = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        let applied = scope.spawn(|| node.carry_out(&node.plan(), &how));
+        std::thread::sleep(Duration::from_millis(300));
+        stop.stop();
+        let outcome = applied.join().unwrap().unwrap();
+        assert!(
+            matches!(
+                outcome,
+                Outcome::RolledBack {
+                    cause: Error::Restart { .. } | Error::Stopped,
+                    ..
+                }
+            ),
+            "{outcome:?}"
+        );
+    });
+    assert_eq!(
+        (node.text(MAIN).as_deref(), node.text(DROP_IN)),
+        (Some("version = 3\n"), None)
+    );
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn mode_and_owner_stay() {
+    let main = "version = 3\n";
+    let node = Node::new(main);
+    std::os::unix::fs::chown(node.path(MAIN), Some(1234), Some(55)).unwrap();
+    let state = |path: &str| {
+        use std::os::unix::fs::MetadataExt as _;
+        let status = fs::metadata(node.path(path)).unwrap();
+        (status.uid(), status.gid(), status.mode() & 0o7777)
+    };
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    assert_ne!(node.text(MAIN).as_deref(), Some(main));
+    assert_eq!(state(MAIN), (1234, 55, 0o640));
+    let receipt = read_receipt(node.root.path(), MAIN.as_ref()).unwrap().unwrap();
+    let found: Vec<_> = receipt
+        .paths()
+        .map(|path| read_file(node.root.path(), path).unwrap())
+        .collect();
+    node.carry_out(&revert(&found, &receipt).unwrap(), &node.apply(None))
+        .unwrap();
+    assert_eq!(state(MAIN), (1234, 55, 0o640));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_selinux_label_stays() {
+    let node = Node::new("version = 3\n");
+    let label = c"system_u:object_r:container_config_t:s0";
+    let attribute = "security.selinux";
+    let flags = rustix::fs::XattrFlags::empty();
+    // Where SELinux runs it may know no such label, and where it does not, any is taken.
+    if rustix::fs::setxattr(node.path(MAIN), attribute, label.to_bytes_with_nul(), flags).is_err() {
+        return;
+    }
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    let mut found = [0u8; 256];
+    let length = rustix::fs::getxattr(node.path(MAIN), attribute, &mut found[..]).unwrap();
+    assert_eq!(&found[..length], label.to_bytes_with_nul());
 }

@@ -1,9 +1,9 @@
 //! Which files a file imports, as containerd resolves it.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::file::ConfigFile;
-use crate::{error::Result, toml_text, value::Value};
+use crate::{drop_in_path::clean, error::Result, toml_text, value::Value};
 
 /// The absolute paths and patterns that a file imports, in order.
 ///
@@ -25,19 +25,6 @@ fn resolve(path: &Path, value: &Value) -> Vec<PathBuf> {
         .filter_map(Value::as_str)
         .map(|import| clean(&directory.join(import)))
         .collect()
-}
-
-/// A path without `.` and `..`, by its text alone as Go does it.
-fn clean(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => drop(clean.pop()),
-            Component::CurDir => {}
-            other => clean.push(other),
-        }
-    }
-    clean
 }
 
 /// Which of the file's imports matches a path, the first counting.

@@ -439,6 +439,48 @@ fn a_main_file_of_a_distribution_is_never_edited() {
 }
 
 #[test]
+fn a_main_file_that_is_yet_to_be_rendered_has_the_version_of_its_daemon() {
+    let only = Placement::DropInOnly;
+    let error = configure(&files(None), None, only, &nvidia(), None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is no `/etc/containerd/config.toml` yet, and the version of its containerd is not known: what it could read \
+         cannot be told"
+    );
+    let plan = configure(&files(None), Some(daemon("2.1")), only, &nvidia(), None).unwrap();
+    let text = plan.changes[0].after.as_deref().unwrap();
+    assert!(text.contains("version = 3\n"), "{text}");
+    assert!(configure(&files(None), None, Placement::Auto, &nvidia(), None).is_ok());
+}
+
+#[test]
+fn a_drop_ins_version_is_that_of_the_main_file_before_that_of_the_daemon() {
+    #[track_caller]
+    fn check(main: Option<&str>, version: Option<&str>, expected: Option<u32>) {
+        let main = files(main).main;
+        assert_eq!(drop_in_version(&main, version.map(daemon)).unwrap(), expected);
+    }
+    check(Some("version = 2\n"), Some("2.1"), Some(2));
+    check(Some("version = 3\n"), None, Some(3));
+    check(Some("# nothing\n"), Some("1.7"), Some(2));
+    check(None, Some("2.3"), Some(4));
+    check(None, None, None);
+}
+
+#[test]
+fn a_drop_in_takes_the_place_of_no_main_file() {
+    let mut files = files(Some("version = 3\nroot = '/data'\n"));
+    files.drop_in.path = "/etc/containerd/conf.d/../config.toml".into();
+    refuse(
+        &files,
+        "2.1",
+        Placement::Auto,
+        &nvidia(),
+        "`/etc/containerd/conf.d/../config.toml` cannot be a drop-in: it is the main file",
+    );
+}
+
+#[test]
 fn a_default_that_the_old_table_overrides_is_refused() {
     let main = format!("version = 2\n[{GRPC}.containerd.default_runtime]\nruntime_type = \"io.containerd.runc.v2\"\n");
     let settings = Settings {

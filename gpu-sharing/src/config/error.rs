@@ -54,6 +54,21 @@ pub enum Error {
     /// Plugin and daemon meet in this directory (device plugin).
     #[error("using MPS requires --mps-root to be specified")]
     MpsWithoutRoot,
+    /// A runtime would look for the hook program wherever it was started (device plugin). Name it from the root on.
+    #[error(
+        "the hook program `{path}` is not an absolute path (--nvidia-cdi-hook-path, NVIDIA_CDI_HOOK_PATH, NVIDIA_CTK_PATH or \
+         flags.plugin.nvidiaCTKPath)"
+    )]
+    RelativeHookPath {
+        /// What is configured.
+        path: String,
+    },
+    /// No runtime would look for CDI names in annotations that begin with nothing (device plugin).
+    #[error(
+        "the prefix `` of CDI annotations is empty (--cdi-annotation-prefix, CDI_ANNOTATION_PREFIX or \
+         flags.plugin.cdiAnnotationPrefix)"
+    )]
+    EmptyAnnotationPrefix,
 }
 
 /// A key that nothing reads.

@@ -157,7 +157,8 @@ impl Config {
         (config, warnings)
     }
 
-    /// Whether a program can run with this configuration: what the vendor's refuses at its start.
+    /// Whether a program can run with this configuration: what the vendor's refuses at its start, and what its containers could not
+    /// start with.
     ///
     /// # Errors
     /// For a value or combination that the program does not take.
@@ -172,12 +173,26 @@ impl Config {
             let complaint = "invalid --device-discovery-strategy option";
             return Err(UnknownWord::new(complaint, strategy, strategies).into());
         }
-        match (program, &self.sharing) {
-            (Program::DevicePlugin, Sharing::Mps(_)) if self.mig_strategy == MigStrategy::Mixed => {
-                Err(Error::MpsWithMixedMig)
-            }
-            (Program::DevicePlugin, Sharing::Mps(_)) if self.mps_root.is_none() => Err(Error::MpsWithoutRoot),
-            _ => Ok(()),
+        if program == Program::DevicePlugin {
+            self.check_plugin()?;
+        }
+        Ok(())
+    }
+
+    fn check_plugin(&self) -> Result<()> {
+        let by_mps = matches!(self.sharing, Sharing::Mps(_));
+        let plugin = &self.plugin;
+        if by_mps && self.mig_strategy == MigStrategy::Mixed {
+            Err(Error::MpsWithMixedMig)
+        } else if by_mps && self.mps_root.is_none() {
+            Err(Error::MpsWithoutRoot)
+        } else if !plugin.nvidia_ctk_path.starts_with('/') {
+            let path = plugin.nvidia_ctk_path.clone();
+            Err(Error::RelativeHookPath { path })
+        } else if plugin.cdi_annotation_prefix.is_empty() {
+            Err(Error::EmptyAnnotationPrefix)
+        } else {
+            Ok(())
         }
     }
 

@@ -450,6 +450,26 @@ fn each_program_refuses_what_it_cannot_do() {
         Program::DevicePlugin,
         Some("invalid --device-discovery-strategy option: vfio (expected auto, nvml, tegra)"),
     );
+    for path in ["", "nvidia-ctk", "./hook"] {
+        let text = format!("flags: {{ plugin: {{ nvidiaCTKPath: '{path}' }} }}");
+        let error = format!(
+            "the hook program `{path}` is not an absolute path (--nvidia-cdi-hook-path, NVIDIA_CDI_HOOK_PATH, \
+             NVIDIA_CTK_PATH or flags.plugin.nvidiaCTKPath)"
+        );
+        check(&text, Program::DevicePlugin, Some(&error));
+        check(&text, Program::FeatureDiscovery, None);
+    }
+    check(
+        "flags: { plugin: { cdiAnnotationPrefix: '' } }",
+        Program::DevicePlugin,
+        Some(
+            "the prefix `` of CDI annotations is empty (--cdi-annotation-prefix, CDI_ANNOTATION_PREFIX or \
+             flags.plugin.cdiAnnotationPrefix)",
+        ),
+    );
+    // What a runtime is told to look for is for whoever configures it to say.
+    let plugin = "flags: { plugin: { cdiAnnotationPrefix: nvidia.cdi.k8s.io/, nvidiaCTKPath: /usr/local/nvidia/toolkit/nvidia-cdi-hook } }";
+    check(plugin, Program::DevicePlugin, None);
 }
 
 #[test]

@@ -91,9 +91,11 @@ fn flags_of_the_vendors(flags: &mut Flags) {
     flags.check("--gdrcopy-enabled", |with| with.config().gdrcopy_enabled);
     flags.check("--gds-enabled=true", |with| with.config().gds_enabled);
     flags.check("--mofed-enabled=1", |with| with.config().mofed_enabled);
-    flags.check("--device-discovery-strategy=nvml", |with| {
-        with.config().device_discovery_strategy == DiscoveryStrategy::Nvml
-    });
+    for strategy in [DiscoveryStrategy::Nvml, DiscoveryStrategy::Tegra] {
+        flags.check(&format!("--device-discovery-strategy={strategy}"), |with| {
+            with.config().device_discovery_strategy == strategy
+        });
+    }
     flags.check("--pass-device-specs", |with| with.config().plugin.pass_device_specs);
     for several in [
         "--device-list-strategy=volume-mounts,cdi-cri",

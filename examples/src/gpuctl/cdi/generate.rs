@@ -10,8 +10,8 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use gpu_cdi::{
-    DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, ORIN_COMPAT_DIR, Spec, TegraConfig, TegraFiles,
-    WslFiles,
+    DiscoverConfig, DriverFiles, GenerateOptions, HookName, Kind, NameStrategy, ORIN_COMPAT_DIR, Platform,
+    PlatformSigns, Spec, TegraConfig, TegraFiles, WslFiles,
 };
 use gpu_core::{
     Inventory, PciInventory,
@@ -230,7 +230,7 @@ impl Generate {
             return Ok(gpu_cdi::generate_none(&self.files(driver_root, None)?, &options)?);
         }
         let mode = match self.mode {
-            Mode::Auto => self.detected(driver_root),
+            Mode::Auto => self.detected(driver_root)?,
             mode => mode,
         };
         Ok(match mode {
@@ -250,7 +250,7 @@ impl Generate {
                 );
                 match mode {
                     Mode::Csv => self.tegra(driver_root, &options)?,
-                    Mode::Wsl => wsl(driver_root, &options)?,
+                    Mode::Wsl => self.wsl(driver_root, &options)?,
                     Mode::Vfio => self.vfio(driver_root, &options)?,
                     mode => {
                         let files = self.files(driver_root, None)?;
@@ -264,18 +264,17 @@ impl Generate {
         })
     }
 
-    /// What the machine is, as far as files tell it.
-    fn detected(&self, driver_root: &Path) -> Mode {
-        let host = |path: &str| self.host_root.join(path);
-        let family = std::fs::read_to_string(host("sys/devices/soc0/family")).unwrap_or_default();
-        let is_tegra = host("etc/nv_tegra_release").exists() || family.to_lowercase().starts_with("tegra");
-        if driver_root.join("usr/lib/wsl/lib/libdxcore.so").exists() {
-            Mode::Wsl
-        } else if is_tegra && self.library(driver_root).is_err() {
-            Mode::Csv
-        } else {
-            Mode::Nvml
-        }
+    /// What the machine is.
+    fn detected(&self, driver_root: &Path) -> anyhow::Result<Mode> {
+        let signs = PlatformSigns::discover(&self.search(driver_root))?;
+        // NVML is asked where files leave it open.
+        let read = || self.library(driver_root).ok()?.inventory(&self.host_root).ok();
+        let nvml = signs.tegra.then(read).flatten();
+        Ok(match Platform::of(signs, nvml.as_ref()) {
+            Platform::Tegra => Mode::Csv,
+            Platform::Wsl => Mode::Wsl,
+            _ => Mode::Nvml,
+        })
     }
 
     fn library(&self, driver_root: &Path) -> anyhow::Result<Library> {
@@ -338,6 +337,14 @@ impl Generate {
         )?)
     }
 
+    fn wsl(&self, driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
+        let files = WslFiles::discover(&self.search(driver_root))?;
+        for problem in &files.problems {
+            remark(format_args!("warning: {problem}"));
+        }
+        Ok(gpu_cdi::generate_wsl(&files, options)?)
+    }
+
     fn vfio(&self, driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
         let bus = PciInventory::read(&self.host_root)?;
         for problem in &bus.problems {
@@ -350,10 +357,15 @@ impl Generate {
         Ok(generated.spec)
     }
 
-    fn files(&self, driver_root: &Path, version: Option<String>) -> anyhow::Result<DriverFiles> {
+    fn search(&self, driver_root: &Path) -> DiscoverConfig {
         let mut config = with_search_paths(driver_root);
         config.dev_root.clone_from(&self.dev_root);
         config.sys_root.clone_from(&self.host_root);
+        config
+    }
+
+    fn files(&self, driver_root: &Path, version: Option<String>) -> anyhow::Result<DriverFiles> {
+        let mut config = self.search(driver_root);
         config.driver_version = version;
         config.library_search_paths = beneath(driver_root, &self.library_search_path);
         config.config_search_paths = beneath(driver_root, &self.config_search_path);
@@ -418,14 +430,6 @@ impl Generate {
         let disabled = HookName::parse_list(&self.disable_hook.join(",")).context("`--disable-hook`")?;
         Ok(disabled.difference(&enabled).copied().collect())
     }
-}
-
-fn wsl(driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
-    let files = WslFiles::discover(&gpu_cdi::DiscoverConfig::new(driver_root))?;
-    for problem in &files.problems {
-        remark(format_args!("warning: {problem}"));
-    }
-    Ok(gpu_cdi::generate_wsl(&files, options)?)
 }
 
 /// Paths as the driver root has them: the vendor's program takes them as the host does.

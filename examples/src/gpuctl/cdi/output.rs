@@ -6,7 +6,7 @@ use anyhow::ensure;
 use clap::ValueEnum;
 use gpu_cdi::{Format, Spec};
 
-use crate::program::print;
+use crate::program::{BadUsage, print};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Notation {
@@ -48,6 +48,9 @@ pub(super) fn with_infix(path: &Path, infix: &str) -> PathBuf {
 
 /// The path with the extension that tells readers the notation; a name without one gets it.
 fn named(path: &Path, notation: Option<Notation>) -> anyhow::Result<PathBuf> {
+    let is_folder = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let bad = || BadUsage::new(format_args!("`{}` is a folder: name the file in it", path.display()));
+    ensure!(!is_folder, bad());
     if path.extension().is_none() {
         return Ok(path.with_extension(match notation {
             Some(Notation::Json) => "json",
@@ -75,5 +78,13 @@ mod tests {
         assert_eq!(name("/d/a", Some(Notation::Json)).unwrap(), "/d/a.json");
         assert_eq!(name("/d/a.json", Some(Notation::Json)).unwrap(), "/d/a.json");
         assert!(name("/d/a.json", Some(Notation::Yaml)).is_err());
+        for folder in ["/etc", "/d/"] {
+            let error = name(folder, None).unwrap_err();
+            assert!(error.is::<BadUsage>());
+            assert_eq!(
+                error.to_string(),
+                format!("`{folder}` is a folder: name the file in it")
+            );
+        }
     }
 }

@@ -12,8 +12,8 @@ fn device(instance: Option<(u32, u32)>) -> OfferedDevice {
     OfferedDevice {
         uuid: GPU.to_owned(),
         index: "0".to_owned(),
-        gpu: gpu(),
-        minor: 0,
+        gpu: Some(gpu()),
+        node: None,
         instance: instance.map(|(gpu, compute)| Instance { gpu, compute }),
         numa_node: None,
         replicas: None,
