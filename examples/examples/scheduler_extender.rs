@@ -5,12 +5,16 @@
 //! scheduler_extender FOLDER 127.0.0.1:8888`. The scheduler's configuration names `filterVerb: filter`, `prioritizeVerb:
 //! prioritize` and `nodeCacheCapable: true`. What exists counts as taken; what is asked for is made beside it.
 
-use std::{collections::BTreeMap, env, fs, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use axum::{Json, Router, extract::State, routing::post};
 use gpu_core::{Inventory, Usage};
-use gpu_sharing::mig::{Demand, Fleet, GpuState, Profile, fleet, plan};
+use gpu_sharing::mig::{Demand, Fleet, Instance, Profile, fleet, plan};
 use serde_json::{Value, json};
 
 type Nodes = Arc<BTreeMap<String, Fleet>>;
@@ -43,16 +47,10 @@ async fn main() -> anyhow::Result<()> {
 /// The GPUs of a node, all that exists on them in use.
 fn node(text: &str) -> anyhow::Result<Fleet> {
     let inventory: Inventory = serde_json::from_str(text)?;
-    let taken = |gpu: &GpuState| {
-        let mut gpu = gpu.clone();
-        for held in &mut gpu.instances {
-            held.pinned = true;
-        }
-        gpu
-    };
-    Ok(Fleet::new(
-        fleet(&inventory, &Usage::default())?.gpus().iter().map(taken),
-    )?)
+    let mut gpus = fleet(&inventory, &Usage::default())?.gpus().to_vec();
+    let all = gpus.iter_mut().flat_map(|gpu| &mut gpu.instances);
+    all.for_each(|held| held.pinned = true);
+    Ok(Fleet::new(gpus)?)
 }
 
 fn router(nodes: Nodes) -> Router {
@@ -62,76 +60,91 @@ fn router(nodes: Nodes) -> Router {
         .with_state(nodes)
 }
 
-/// What the containers of a pod ask for together.
-fn demand(pod: &Value) -> Demand {
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    let limits = containers
-        .filter_map(|container| container["resources"]["limits"].as_object())
-        .flatten();
-    let profile = |(name, count): (&String, &Value)| {
-        let name = name.strip_prefix("nvidia.com/mig-")?;
-        // In resource names attributes follow a dot: `1g.10gb.me`.
-        let name = name
-            .split_once("gb.")
-            .map_or_else(|| name.to_owned(), |(size, list)| format!("{size}gb+{list}"));
-        let count = count
-            .as_str()
-            .and_then(|text| text.parse().ok())
-            .or_else(|| u32::try_from(count.as_u64()?).ok());
-        Some((name.parse::<Profile>().ok()?, count?))
+/// What a pod has at most at one time: its containers, or one that prepares it, beside those that stay.
+fn demand(pod: &Value) -> Result<Demand, String> {
+    let list = |kind: &str| pod["spec"][kind].as_array().into_iter().flatten();
+    let prepare = list("initContainers").map(|container| (container["restartPolicy"] == "Always", container));
+    let (mut most, mut beside) = (BTreeMap::new(), BTreeMap::new());
+    for (stays, container) in prepare.chain(list("containers").map(|container| (true, container))) {
+        let mut with = beside.clone();
+        for limit in container["resources"]["limits"].as_object().into_iter().flatten() {
+            if let Some((profile, count)) = asked(limit)? {
+                let sum: &mut u32 = with.entry(profile).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+        for (profile, &count) in &with {
+            let so_far: &mut u32 = most.entry(profile.clone()).or_default();
+            *so_far = count.max(*so_far);
+        }
+        if stays {
+            beside = with;
+        }
+    }
+    Ok(most.into_iter().collect())
+}
+
+/// The instances of a limit, if it is one of instances.
+fn asked((resource, count): (&String, &Value)) -> Result<Option<(Profile, u32)>, String> {
+    let Some(name) = resource.strip_prefix("nvidia.com/mig-") else {
+        return Ok(None);
     };
-    limits.filter_map(profile).collect()
+    // In resource names attributes follow a dot: `1g.10gb.me`.
+    let profile = name.replacen("gb.", "gb+", 1).parse();
+    let number = count.to_string().trim_matches('"').parse();
+    let number = number.map_err(|_| format!("`{resource}`: {count} is no count"))?;
+    Ok(Some((
+        profile.map_err(|error| format!("`{resource}`: {error}"))?,
+        number,
+    )))
 }
 
 fn named(arguments: &Value) -> impl Iterator<Item = &str> {
-    arguments["nodenames"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
+    let names = arguments["nodenames"].as_array();
+    names.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What the node is worth less after the pod than before; why not, where it does not fit.
-fn added(nodes: &Nodes, name: &str, demand: &Demand) -> Result<u32, String> {
+/// What the node is worth less after the pod than before, and where its instances would be; why not, where it does not fit.
+fn added(nodes: &Nodes, name: &str, demand: &Demand) -> Result<(u32, Value), String> {
+    if demand.iter().next().is_none() {
+        return Ok((0, json!([]))); // a pod that asks for no instance is none of ours
+    }
     let fleet = nodes.get(name).ok_or("nothing is known of its GPUs")?;
-    let loss = |demand| {
-        plan(fleet, demand)
-            .map(|plan| plan.cost.loss)
-            .map_err(|error| error.to_string())
-    };
-    Ok(loss(demand)?.saturating_sub(loss(&Demand::default())?))
+    let planned = |demand| plan(fleet, demand).map_err(|error| error.to_string());
+    let (before, after) = (planned(&Demand::default())?, planned(demand)?);
+    let place = |(gpu, at): &(String, Instance)| json!({ "gpu": gpu, "instance": at.to_string() });
+    let places = after.serving.iter().map(place).collect();
+    Ok((after.cost.loss.saturating_sub(before.cost.loss), places))
 }
 
+/// Beside what the scheduler reads, `placements` says by node where the planner would make the instances.
 async fn filter(State(nodes): State<Nodes>, Json(arguments): Json<Value>) -> Json<Value> {
-    let demand = demand(&arguments["pod"]);
-    let mut fit = Vec::new();
-    let mut failed = BTreeMap::new();
+    let demand = match demand(&arguments["pod"]) {
+        Ok(demand) => demand,
+        Err(error) => return Json(json!({ "error": error })),
+    };
+    let (mut placements, mut failed) = (BTreeMap::new(), BTreeMap::new());
     for name in named(&arguments) {
-        // A pod that asks for no instance is none of ours.
-        match demand.iter().next().map_or(Ok(0), |_| added(&nodes, name, &demand)) {
-            Ok(_) => fit.push(name),
+        match added(&nodes, name, &demand) {
+            Ok((_, places)) => drop(placements.insert(name, places)),
             Err(reason) => drop(failed.insert(name, reason)),
         }
     }
-    Json(json!({ "nodenames": fit, "failedNodes": failed }))
+    let fit: Vec<_> = placements.keys().collect();
+    Json(json!({ "nodenames": fit, "failedNodes": failed, "placements": placements }))
 }
 
 async fn prioritize(State(nodes): State<Nodes>, Json(arguments): Json<Value>) -> Json<Value> {
-    let demand = demand(&arguments["pod"]);
-    let added: Vec<_> = named(&arguments)
-        .map(|name| (name, added(&nodes, name, &demand).unwrap_or(u32::MAX)))
-        .collect();
-    let mut distinct: Vec<_> = added.iter().map(|&(_, added)| added).collect();
-    distinct.sort_unstable();
-    distinct.dedup();
+    let demand = demand(&arguments["pod"]).unwrap_or_default(); // the filter has refused it
+    let worth = |name| added(&nodes, name, &demand).map_or(u32::MAX, |(added, _)| added);
+    let added: Vec<_> = named(&arguments).map(|name| (name, worth(name))).collect();
+    let distinct: BTreeSet<_> = added.iter().map(|&(_, added)| added).collect();
     // The scheduler's scores go from 0 to 10: the rank counts, not the distance.
-    let score = |added| 10_usize.saturating_sub(distinct.iter().position(|&other| other == added).unwrap_or(10));
-    Json(
-        added
-            .iter()
-            .map(|&(name, added)| json!({ "host": name, "score": score(added) }))
-            .collect(),
-    )
+    let score = |added| 10_usize.saturating_sub(distinct.range(..added).count());
+    let scores = added
+        .iter()
+        .map(|&(name, added)| json!({ "host": name, "score": score(added) }));
+    Json(scores.collect())
 }
 
 #[cfg(test)]
@@ -170,6 +183,10 @@ mod tests {
     fn check(nodes: &Nodes, verb: &str, profile: &str, expected: &Value) {
         let limits = json!({ format!("nvidia.com/mig-{profile}"): "1" });
         let pod = json!({ "spec": { "containers": [{ "resources": { "limits": limits } }] } });
+        assert_eq!(ask(nodes, verb, &pod), *expected);
+    }
+
+    fn ask(nodes: &Nodes, verb: &str, pod: &Value) -> Value {
         let body = json!({ "pod": pod, "nodenames": ["empty", "used"] }).to_string();
         let request = http::Request::post(verb)
             .header("content-type", "application/json")
@@ -184,38 +201,61 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        let answer: Value = serde_json::from_slice(&runtime.block_on(answer)).expect("JSON");
-        assert_eq!(answer, *expected);
+        serde_json::from_slice(&runtime.block_on(answer)).expect("JSON")
     }
 
     #[test]
     fn nodes_without_room_are_left_out_and_what_is_cut_up_already_comes_first() {
         let folder = tempfile::tempdir().expect("a folder");
         let nodes = nodes(folder.path());
-        let reason = "1 of 1 × `7g.80gb` do not fit on";
-        let Json(answer) = tokio::runtime::Builder::new_current_thread()
-            .build()
-            .expect("a runtime")
-            .block_on(filter(
-                State(Arc::clone(&nodes)),
-                Json(
-                    json!({ "nodenames": ["used"], "pod": { "spec": { "containers": [{ "resources": { "limits":
-                { "nvidia.com/mig-7g.80gb": "1" } } }] } } }),
-                ),
-            ));
-        assert!(
-            answer["failedNodes"]["used"]
-                .as_str()
-                .is_some_and(|text| text.starts_with(reason)),
-            "{answer}"
-        );
+        let pod = |limit: &Value| json!({ "spec": { "containers": [{ "resources": { "limits": limit } }] } });
+        let answer = ask(&nodes, "/filter", &pod(&json!({ "nvidia.com/mig-7g.80gb": "1" })));
+        let reason = answer["failedNodes"]["used"].as_str().expect("a reason");
+        assert!(reason.starts_with("1 of 1 × `7g.80gb` do not fit on"), "{reason}");
+        assert_eq!(answer["nodenames"], json!(["empty"]));
+        let gpu = |name: &str| nodes[name].gpus()[0].name.clone();
+        let at = |name: &str, place: &str| json!([{ "gpu": gpu(name), "instance": place }]);
+        let placements = json!({ "empty": at("empty", "1g.10gb+me@6"), "used": at("used", "1g.10gb+me@1") });
         check(
             &nodes,
             "/filter",
             "1g.10gb.me",
-            &json!({ "nodenames": ["empty", "used"], "failedNodes": {} }),
+            &json!({ "nodenames": ["empty", "used"], "failedNodes": {}, "placements": placements }),
         );
         let scores = json!([{ "host": "empty", "score": 9 }, { "host": "used", "score": 10 }]);
         check(&nodes, "/prioritize", "1g.10gb", &scores);
+        for count in [json!("-1"), json!(-1), json!("many"), json!(null)] {
+            let answer = ask(&nodes, "/filter", &pod(&json!({ "nvidia.com/mig-1g.10gb": count })));
+            assert_eq!(
+                answer,
+                json!({ "error": format!("`nvidia.com/mig-1g.10gb`: {count} is no count") })
+            );
+        }
+        let unknown = ask(&nodes, "/filter", &pod(&json!({ "nvidia.com/mig-9z": "1" })));
+        assert!(
+            unknown["error"]
+                .as_str()
+                .is_some_and(|error| error.starts_with("`nvidia.com/mig-9z`: ")),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn a_pod_is_counted_as_kubernetes_does() {
+        #[track_caller]
+        fn check(init: &Value, containers: &Value, expected: &str) {
+            let pod = json!({ "spec": { "initContainers": init, "containers": containers } });
+            assert_eq!(demand(&pod).expect("a demand").to_string(), expected);
+        }
+        let asks = |profile: &str, count: u32| json!({ "resources": { "limits": { format!("nvidia.com/mig-{profile}"): count } } });
+        let (one, two, half) = (asks("1g.10gb", 1), asks("1g.10gb", 2), asks("3g.40gb", 1));
+        check(&json!([]), &json!([one, two, half]), "3 × 1g.10gb, 1 × 3g.40gb");
+        // One after the other, before the others.
+        check(&json!([two, two, half]), &json!([one]), "2 × 1g.10gb, 1 × 3g.40gb");
+        // One that stays is there beside those that come after it.
+        let mut stays = one.clone();
+        stays["restartPolicy"] = json!("Always");
+        check(&json!([two, stays, two]), &json!([one]), "3 × 1g.10gb");
+        check(&json!([stays]), &json!([one, two]), "4 × 1g.10gb");
     }
 }

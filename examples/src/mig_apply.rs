@@ -1,5 +1,7 @@
 //! Making a node's GPUs what is wanted of them: read, plan, change, and take back what does not work out.
 
+use std::fs::{File, TryLockError};
+
 use anyhow::{anyhow, bail};
 use gpu_core::{
     GpuUuid, Inventory, Usage,
@@ -94,6 +96,7 @@ impl Node {
         extent: Extent,
         before: &mut dyn Before,
     ) -> anyhow::Result<Report> {
+        let _alone = self.alone()?;
         let inventory = self.inventory()?;
         let selection = narrowed(&select(&inventory)?, extent, &inventory);
         let differences = selection.differs(&inventory);
@@ -118,6 +121,20 @@ impl Node {
             before.instances()?;
         }
         self.carry_out(&selection, extent)
+    }
+
+    /// The lock that whoever changes GPUs holds: two would plan for what the other takes away. It ends with the process.
+    fn alone(&self) -> anyhow::Result<Option<File>> {
+        let path = self.hardware.host_root.join("run/gpu-mig.lock");
+        // Who may not write there may not change GPUs, and the driver says so.
+        let Ok(file) = File::create(&path) else { return Ok(None) };
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => bail!(
+                "another program is changing the GPUs of this node: it holds `{}`",
+                path.display()
+            ),
+            _ => Ok(Some(file)),
+        }
     }
 
     fn carry_out(&mut self, selection: &Selection, extent: Extent) -> anyhow::Result<Report> {

@@ -1,8 +1,10 @@
 //! `gpuctl mig`: in the place of `nvidia-mig-parted`, and more.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Write as _,
     path::{Path, PathBuf},
+    process,
 };
 
 use anyhow::Context as _;
@@ -96,16 +98,18 @@ impl Source {
     }
 }
 
-/// A file that is whole or as before; other folders than the file's are left alone.
+/// A file that is whole or as before; a link stays one, and other folders than the file's are left alone.
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let what = || format!("cannot write `{}`", path.display());
     if path.exists() && !path.is_file() {
         return fs::write(path, text).with_context(what); // /dev/stdout and the like
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    let file = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{}.new", process::id()));
     let new = PathBuf::from(name);
-    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    let filled = File::create_new(&new).and_then(|mut new| new.write_all(text.as_bytes()));
+    let written = filled.and_then(|()| fs::rename(&new, &file));
     if written.is_err() {
         // Best effort: the first error is the one to report.
         let _ = fs::remove_file(&new);

@@ -179,6 +179,18 @@ fn corrected(name: &str, recorded: &str) -> String {
     }
 }
 
+/// What the vendor's program says of a mistake (its `.err` files), and ours has to say as well.
+fn words(name: &str) -> &'static [&'static str] {
+    match name {
+        "a100-apply-absent-config-from-balanced" | "a100-apply-absent-config-from-disabled" => &["absent-config"],
+        "a100-bad-badprofile" => &["mig-devices", "9z.5gb"],
+        "a100-bad-badversion" => &["unknown version: v9"],
+        "a100-bad-disabledwithdevs" => &["MIG devices included when 'mig-enabled' is false"],
+        "a100-bad-unknownfield" => &["unexpected field", "foo"],
+        _ => &[],
+    }
+}
+
 #[test]
 fn commands_print_what_the_vendors_program_prints() {
     let mut seen = 0;
@@ -193,13 +205,13 @@ fn commands_print_what_the_vendors_program_prints() {
     {
         let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
         let record = Record::read(path);
-        if record.profile == "gb200" {
-            continue; // its simulated driver had another product's PCI id; see the test of kinds of GPU
-        }
         seen += 1;
         let bench = Bench::new(
             &record.profile,
-            record.gpus.unwrap_or(if record.profile == "t4" { 4 } else { 8 }),
+            record.gpus.unwrap_or(match record.profile.as_str() {
+                "t4" | "gb200" => 4,
+                _ => 8,
+            }),
         );
         if !record.before.is_empty() {
             let checkpoint = bench.file("before.json", &record.checkpoint(&bench.node));
@@ -226,8 +238,12 @@ fn commands_print_what_the_vendors_program_prints() {
             "{name}\n{}",
             stderr(&output)
         );
+        for word in words(name) {
+            let said = stderr(&output).replace('`', "'");
+            assert!(said.contains(word), "{name}: {word}\n{said}");
+        }
     }
-    assert_eq!(seen, 31);
+    assert_eq!(seen, 32);
 }
 
 #[test]
@@ -453,6 +469,23 @@ fn a_failure_half_way_is_taken_back() {
 }
 
 #[test]
+fn two_do_not_change_gpus_at_once() {
+    let bench = Bench::new("h100", 1);
+    let lock = bench.node.root().join("run/gpu-mig.lock");
+    let held = fs::File::create(&lock).unwrap();
+    held.lock().unwrap();
+    fails(
+        &bench.apply("{ devices: all, mig-enabled: true, mig-devices: {} }"),
+        &format!(
+            "error: another program is changing the GPUs of this node: it holds `{}`\n",
+            lock.display()
+        ),
+    );
+    drop(held);
+    succeeds(&bench.apply("{ devices: all, mig-enabled: true, mig-devices: {} }"));
+}
+
+#[test]
 fn a_driver_that_tells_nothing_with_mig_off_is_asked_again_with_it_on() {
     let dir = TempDir::new().unwrap();
     let node = Node::create(&NodeSpec::new("h100").gpus(1).driver("535"), dir.path().join("node")).unwrap();
@@ -486,6 +519,11 @@ fn a_checkpoint_brings_every_place_back() {
     let file = bench.dir.path().join("checkpoint.json");
     let file = file.to_str().expect("text");
     succeeds(&bench.mig(&["checkpoint", "-f", file]));
+    let link = bench.dir.path().join("link.json");
+    std::os::unix::fs::symlink(file, &link).unwrap();
+    fs::remove_file(file).and_then(|()| fs::write(file, "")).unwrap();
+    succeeds(&bench.mig(&["checkpoint", "-f", link.to_str().unwrap()]));
+    assert!(link.is_symlink(), "a link stays one");
     let uuids = bench.uuids(1);
     succeeds(&bench.mig(&["restore", "-f", file]));
     assert_eq!(bench.uuids(1), uuids, "nothing is made anew that is there");
@@ -502,6 +540,12 @@ fn a_checkpoint_brings_every_place_back() {
         &bench.mig(&["restore", "-f", twice.to_str().unwrap()]),
         &format!("error: cannot use `{}`: GPU `{uuid}` is in it twice\n", twice.display()),
     );
+    let far = fs::read_to_string(file)
+        .unwrap()
+        .replacen("\"Start\":0", "\"Start\":300", 1);
+    let far = bench.file("far.json", &far);
+    let output = bench.mig(&["restore", "-f", far.to_str().unwrap()]);
+    assert!(stderr(&output).contains(" at 300:"), "{}", stderr(&output));
     let other = Bench::new("h100", 1);
     fs::write(file, fs::read_to_string(file).unwrap().replace("GPU-", "GPU-0")).unwrap();
     assert_eq!(other.mig(&["restore", "-f", file]).status.code(), Some(1));

@@ -56,9 +56,11 @@ impl fmt::Display for ApplyError {
         match self.left.as_slice() {
             [] => write!(f, "; all {} steps before it were taken back", self.number),
             left => {
-                f.write_str("; not taken back:")?;
-                left.iter()
-                    .try_for_each(|left| write!(f, " {} ({})", left.step, left.refused))
+                let left: Vec<_> = left
+                    .iter()
+                    .map(|left| format!("{} ({})", left.step, left.refused))
+                    .collect();
+                write!(f, "; not taken back: {}", left.join("; "))
             }
         }
     }
@@ -443,16 +445,19 @@ mod tests {
             number: 1,
             step: step(2),
             refused: refused(Refusal::InUse),
-            left: vec![NotTakenBack {
-                step: step(1),
-                refused: refused(Refusal::GpuLost),
-            }],
+            left: [1, 0]
+                .map(|instance| NotTakenBack {
+                    step: step(instance),
+                    refused: refused(Refusal::GpuLost),
+                })
+                .into(),
         };
         assert_eq!(
             error.to_string(),
             "cannot destroy GPU instance 2 of GPU-00000000-0000-0000-0000-000000000000: `nvmlGpuInstanceDestroy`: it is in use; \
              not taken back: destroy GPU instance 1 of GPU-00000000-0000-0000-0000-000000000000 (`nvmlGpuInstanceDestroy`: the \
-             GPU is lost)"
+             GPU is lost); destroy GPU instance 0 of GPU-00000000-0000-0000-0000-000000000000 (`nvmlGpuInstanceDestroy`: the GPU \
+             is lost)"
         );
     }
 
