@@ -79,7 +79,7 @@ fn file_name(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::process::CommandExt as _, process::Command};
+    use std::{os::unix::process::CommandExt as _, process::Command, thread};
 
     use super::*;
 
@@ -122,6 +122,11 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
+        // `spawn` returns while the kernel still sets the new program up, which has no command line until then.
+        let command_line = format!("/proc/{}/cmdline", child.id());
+        while fs::read(&command_line).unwrap().is_empty() {
+            thread::yield_now();
+        }
         let receiver = Receiver::new("a-program-of-this-test");
         let found = receiver.find("/proc".as_ref()).unwrap();
         assert_eq!(found, [Pid::from_child(&child)]);

@@ -433,6 +433,7 @@ impl Arguments {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use gpu_runtime_config::apply::Socket;
 
     use super::*;
 
@@ -480,6 +481,46 @@ mod tests {
             (arguments.dev_root_here(), arguments.dev_root_on_host()),
             (PathBuf::from("/d"), "/drv")
         );
+    }
+
+    #[test]
+    fn an_engine_is_restarted_and_looked_at_as_its_distribution_has_it() {
+        #[track_caller]
+        fn check(flags: &[&str], restart: Restart, socket: Socket, new_process: bool) {
+            let host = tempfile::tempdir().unwrap();
+            let root = format!("--host-root={}", host.path().display());
+            let arguments = parse(&[flags, &[root.as_str()]].concat());
+            let (found, health) = arguments.restart(&arguments.target().unwrap()).unwrap();
+            let health = health.unwrap();
+            assert_eq!(
+                (found, health.socket, health.new_process),
+                (restart, socket, new_process)
+            );
+        }
+        let units = |units: &[&str]| Restart::Systemd {
+            units: units.iter().map(|unit| (*unit).to_owned()).collect(),
+        };
+        let k3s = Socket::own("/run/k3s/containerd/containerd.sock");
+        check(
+            &["--runtime=containerd", "--preset=k3s", "--restart-mode=systemd"],
+            units(&["k3s.service", "k3s-agent.service"]),
+            k3s.clone(),
+            true,
+        );
+        let signal = |socket: &Socket| Restart::Signal { socket: socket.clone() };
+        check(&["--runtime=containerd", "--preset=k3s"], signal(&k3s), k3s, true);
+        let k0s = Socket::own("/run/k0s/containerd.sock");
+        check(&["--runtime=containerd", "--preset=k0s"], Restart::None, k0s, true);
+        let docker = Socket::http("/var/run/docker.sock");
+        check(&["--runtime=docker"], signal(&docker), docker.clone(), false);
+        check(
+            &["--runtime=docker", "--restart-mode=systemd"],
+            units(&["docker"]),
+            docker,
+            true,
+        );
+        let crio = Socket::own("/var/run/crio/crio.sock");
+        check(&["--runtime=crio"], units(&["crio"]), crio, true);
     }
 
     #[test]
