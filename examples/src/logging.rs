@@ -51,6 +51,7 @@ impl Logging {
     feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
+    feature = "mig-manager",
     feature = "mps-daemon",
     feature = "toolkit"
 ))]
