@@ -267,12 +267,16 @@ impl ConfigFile {
         match read() {
             Ok((settings, config)) => {
                 Self::say(&settings);
-                // Before it is handed on, since it may be refused there.
-                status.send_modify(|status| status.refused = None);
+                // Before it is handed on, since it may be refused there; one that was refused is tried again.
+                let mut refused = false;
+                status.send_if_modified(|status| {
+                    refused = status.refused.take().is_some();
+                    refused
+                });
                 configs.send_if_modified(|known| {
                     let changed = *known != config;
                     *known = config;
-                    changed
+                    changed || refused
                 });
             }
             Err(error) => {

@@ -133,6 +133,8 @@ struct Supervisor {
     retry: Option<Instant>,
     /// Why it could not, so that it is said once.
     complaint: Option<String>,
+    /// The configuration that the node could not be offered with, tried again when the node is another.
+    refused: Option<NodeConfig>,
 }
 
 impl Supervisor {
@@ -157,6 +159,7 @@ impl Supervisor {
             said: Vec::new(),
             retry: None,
             complaint: None,
+            refused: None,
         })
     }
 
@@ -180,7 +183,7 @@ impl Supervisor {
                 let now = Status {
                     ailments: self.ailments.told(&self.health),
                     refused: status.refused.clone(),
-                    ..self.fleet.status(self.gate.reason(), &self.said)
+                    ..self.fleet.status(self.gate.reason(), &self.problems())
                 };
                 let changed = *status != now;
                 *status = now;
@@ -191,8 +194,12 @@ impl Supervisor {
                 error = self.fleet.failed() => return error,
                 _ = registrations.changed() => {}
                 Some(event) = happened.recv() => {
+                    let changed = matches!(event, NodeEvent::Changed { .. });
                     if let Err(replaced) = self.hear(event).await {
                         return replaced;
+                    }
+                    if let Some(config) = self.refused.take_if(|_| changed) {
+                        self.settle(config, status).await;
                     }
                 }
                 () = until(look) => self.look().await,
@@ -214,14 +221,29 @@ impl Supervisor {
                 }
                 () = settings.changed() => {
                     let config = settings.current();
-                    let refused = self.reconfigure(config).await.err();
-                    if let Some(reason) = &refused {
-                        tracing::error!("the configuration in force stays: {reason}");
-                    }
-                    status.send_modify(|status| status.refused = refused);
+                    self.settle(config, status).await;
                 }
             }
         }
+    }
+
+    /// Takes a configuration over, or keeps the one in force and says why.
+    async fn settle(&mut self, config: NodeConfig, status: &watch::Sender<Status>) {
+        let refused = self.reconfigure(config.clone()).await.err();
+        self.refused = refused.is_some().then_some(config);
+        let said = status.borrow().refused == refused;
+        if let Some(reason) = refused.as_ref().filter(|_| !said) {
+            tracing::error!("the configuration in force stays: {reason}");
+        }
+        status.send_if_modified(|status| {
+            status.refused = refused;
+            !said
+        });
+    }
+
+    /// What is amiss: of the node, and why it could not be read or offered as it is.
+    fn problems(&self) -> Vec<String> {
+        self.said.iter().chain(&self.complaint).cloned().collect()
     }
 
     fn now(&self) -> Duration {
@@ -275,7 +297,7 @@ impl Supervisor {
     fn complain(&mut self, error: &dyn std::error::Error) {
         let text = chain(error);
         if self.complaint.as_ref() != Some(&text) {
-            tracing::error!("what is offered stays as it is, and the driver is tried again: {text}");
+            tracing::error!("what is offered stays as it is, and the node is read again: {text}");
             self.complaint = Some(text);
         }
         self.retry.get_or_insert(Instant::now() + LOOK_AGAIN);
@@ -322,7 +344,8 @@ impl Supervisor {
         }
     }
 
-    /// Offers what this inventory holds; where that is not possible, only what it still has of what was offered.
+    /// Offers what this inventory holds; where that is not possible, only what it still has of what was offered, and the node is
+    /// read again later.
     async fn renew(&mut self, inventory: Inventory) {
         let config = self.config.clone();
         let machine = self.node.machine().with(inventory.clone());
@@ -330,11 +353,11 @@ impl Supervisor {
         match renewed.await {
             Ok(node) => self.node = node,
             Err(error) => {
-                tracing::error!(
-                    "of what was offered what is still there stays, and nothing new is: {}",
-                    chain(&error)
-                );
+                let text = chain(&error);
+                tracing::error!("of what was offered what is still there stays, and nothing new is: {text}");
                 self.node.shrink(inventory);
+                self.complaint = Some(text);
+                self.retry.get_or_insert(Instant::now() + LOOK_AGAIN);
             }
         }
         self.offer();
@@ -359,14 +382,13 @@ impl Supervisor {
         self.health_changed(changes);
     }
 
-    /// Reads the node anew and forgets what happened to its GPUs. The driver stays open and the watch goes on where nothing is
-    /// amiss; else both begin anew. An error where that takes another process.
+    /// Reads the node anew, and forgets what happened to its GPUs once it is read. The driver stays open and the watch goes on where
+    /// nothing is amiss; else both begin anew. An error where that takes another process.
     async fn reload(&mut self) -> Result<()> {
         let sound = self.complaint.take().is_none() && self.health.patients().is_empty();
-        self.health.forget();
         let (machine, config) = (self.node.machine().clone(), self.config.clone());
         let Some(library) = machine.library.clone().filter(|_| sound) else {
-            return self.discover().await;
+            return self.discover_and(HealthStates::forget).await;
         };
         let read = off_the_runtime(move || {
             let inventory = library.inventory(&config.host_root)?;
@@ -385,10 +407,18 @@ impl Supervisor {
 
     /// Opens the driver and reads the node anew. An error where that takes another process.
     async fn discover(&mut self) -> Result<()> {
+        self.discover_and(|_| ()).await
+    }
+
+    /// The same, and does this with what is known of health once the node is read.
+    async fn discover_and(&mut self, once_read: impl FnOnce(&mut HealthStates)) -> Result<()> {
         self.retry = None;
         let config = self.config.clone();
         match off_the_runtime(move || Node::discover(&config)).await {
-            Ok(node) => self.take(node),
+            Ok(node) => {
+                once_read(&mut self.health);
+                self.take(node);
+            }
             Err(Error::Hardware(error)) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
             Err(error) => self.complain(&error),
         }

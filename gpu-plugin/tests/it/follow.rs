@@ -242,6 +242,74 @@ async fn a_node_that_no_longer_suits_its_strategy_keeps_what_is_still_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_was_refused_is_taken_over_once_the_node_suits_it() {
+    let place = Place::with(&NodeSpec::new("h100").gpus(2));
+    place.node.set_mig_mode(1, true).unwrap();
+    place.node.create_mig(1, "1g.10gb", None).unwrap();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Mixed), &kubelet);
+    offered(&kubelet, SMALL, 1).await;
+    plugin.configs.send_replace(with_strategy(&place, MigStrategy::Single));
+    let mut status = plugin.status.subscribe();
+    let refused = status.wait_for(|status| status.refused.is_some()).await;
+    drop(refused.expect("it runs"));
+    place.node.set_mig_mode(0, true).unwrap();
+    place.node.create_mig(0, "1g.10gb", None).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    let taken = status.wait_for(|status| status.refused.is_none()).await;
+    drop(taken.expect("it runs"));
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_offered_is_told_and_tried_again() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Mixed), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    let folder = place.cdi_file().parent().expect("a folder").to_owned();
+    let aside = folder.with_extension("aside");
+    fs::rename(&folder, &aside).unwrap();
+    fs::write(&folder, "").unwrap();
+    place.node.set_mig_mode(1, true).unwrap();
+    place.node.create_mig(1, "1g.10gb", None).unwrap();
+    let mut status = plugin.status.subscribe();
+    let said = status.wait_for(|status| !status.problems.is_empty()).await;
+    drop(said.expect("it runs"));
+    fs::remove_file(&folder).unwrap();
+    fs::rename(&aside, &folder).unwrap();
+    // It is tried again every ten seconds.
+    let again = kubelet.wait_for_allocatable(SMALL, 1, 3 * SOON).await;
+    again.expect("it is offered");
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    let well = status.wait_for(|status| status.problems.is_empty()).await;
+    drop(well.expect("it runs"));
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_fails_forgets_nothing() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::None), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    place.node.lose(0).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    let folder = place.cdi_file().parent().expect("a folder").to_owned();
+    fs::rename(&folder, folder.with_extension("aside")).unwrap();
+    fs::write(&folder, "").unwrap();
+    plugin.reload.notify_one();
+    let mut status = plugin.status.subscribe();
+    let said = status.wait_for(|status| !status.problems.is_empty()).await;
+    drop(said.expect("it runs"));
+    // The health of all is told anew; that of the lost one is not another.
+    place.node.inject_xid(1, 79).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    assert_eq!(kubelet.capacity(GPU_RESOURCE), Some(4));
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gpus_are_claimed_and_those_of_another_are_left_to_it() {
     let place = Place::new();
     let file = OwnerFile::new(place.dir.path().join("owners.json"));

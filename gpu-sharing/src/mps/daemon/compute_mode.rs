@@ -57,18 +57,22 @@ impl ComputeModes {
         Ok(())
     }
 
-    /// Gives GPUs the modes that they had.
+    /// Gives GPUs the modes that they had: all that take them, and the first error of those that do not.
     pub(super) fn restore(&self, gpus: &[GpuUuid]) -> Result<()> {
         let path = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = read(&path)?;
+        let mut first = Ok(());
         for gpu in gpus {
-            if let Some(mode) = found.get(gpu) {
-                self.change(gpu, *mode)?;
-                found.remove(gpu);
-                write(&path, &found)?;
+            let Some(mode) = found.get(gpu) else { continue };
+            match self.change(gpu, *mode) {
+                Ok(_) => {
+                    found.remove(gpu);
+                    write(&path, &found)?;
+                }
+                Err(error) => first = first.and(Err(error)),
             }
         }
-        Ok(())
+        first
     }
 
     fn change(&self, gpu: &GpuUuid, mode: ComputeMode) -> Result<ComputeMode> {
