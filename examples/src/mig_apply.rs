@@ -5,7 +5,7 @@ use std::fs::{File, TryLockError};
 use anyhow::{anyhow, bail};
 use gpu_core::{
     GpuUuid, Inventory, Usage,
-    nvml::{Library, Refusal},
+    nvml::{Library, Parts, Refusal},
 };
 use gpu_sharing::mig::{NodePlan, Wanted, parted::Selection, plan_node};
 
@@ -55,6 +55,12 @@ pub(crate) trait Before {
     }
 }
 
+/// What is read of the GPUs: how they can be divided, also those whose MIG mode is off.
+const PARTS: Parts = Parts {
+    idle_mig_profiles: true,
+    ..Parts::DEVICES
+};
+
 impl Node {
     pub(crate) fn new(hardware: Hardware) -> Self {
         Self {
@@ -66,7 +72,7 @@ impl Node {
     fn library(&mut self) -> anyhow::Result<&Library> {
         let library = match self.library.take() {
             Some(library) => library,
-            None => Library::open(&self.hardware.library_search())?,
+            None => Library::open(&self.hardware.library_search())?.with_parts(PARTS),
         };
         Ok(self.library.insert(library))
     }

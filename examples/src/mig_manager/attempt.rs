@@ -308,6 +308,11 @@ fn select(source: &Source, value: &str, inventory: &Inventory) -> anyhow::Result
         .with_context(|| format!("cannot use {}", source.name))
 }
 
+fn modes_differ(gpus: &mut Node, select: &dyn Fn(&Inventory) -> anyhow::Result<Selection>) -> anyhow::Result<bool> {
+    let inventory = gpus.inventory()?;
+    Ok(!select(&inventory)?.mode_differs(&inventory).is_empty())
+}
+
 /// Modes first where they may take a reboot, then the rest.
 fn change(
     gpus: &mut Node,
@@ -315,8 +320,7 @@ fn change(
     reboots: bool,
 ) -> anyhow::Result<Report> {
     let mut steps = Vec::new();
-    let inventory = gpus.inventory()?;
-    if reboots && !select(&inventory)?.mode_differs(&inventory).is_empty() {
+    if reboots && modes_differ(gpus, select)? {
         let extent = Extent {
             mode_only: true,
             skip_reset: true,
