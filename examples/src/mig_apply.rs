@@ -40,19 +40,14 @@ pub(crate) struct Report {
 }
 
 /// What happens before GPUs are changed.
+#[cfg(feature = "gpuctl")]
 pub(crate) trait Before {
     /// Whether processes that use GPUs now may be gone by then.
-    fn frees_gpus(&self) -> bool {
-        false
-    }
+    fn frees_gpus(&self) -> bool;
     /// Before a MIG mode changes.
-    fn mode(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
+    fn mode(&mut self) -> anyhow::Result<()>;
     /// Before instances change.
-    fn instances(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
+    fn instances(&mut self) -> anyhow::Result<()>;
 }
 
 /// What is read of the GPUs: how they can be divided, also those whose MIG mode is off.
@@ -96,6 +91,7 @@ impl Node {
     ///
     /// It is planned before anything is changed, and planned anew after `before`. All of it is taken back where a part fails,
     /// but for what the error names.
+    #[cfg(feature = "gpuctl")]
     pub(crate) fn change(
         &mut self,
         select: &dyn Fn(&Inventory) -> anyhow::Result<Selection>,
@@ -126,7 +122,21 @@ impl Node {
         if instances {
             before.instances()?;
         }
-        self.carry_out(&selection, extent)
+        let inventory = self.inventory()?;
+        self.carry_out(&inventory, &selection, extent)
+    }
+
+    /// The same where nothing is to happen before, with the one plan that is carried out.
+    #[cfg(feature = "mig-manager")]
+    pub(crate) fn change_now(
+        &mut self,
+        select: &dyn Fn(&Inventory) -> anyhow::Result<Selection>,
+        extent: Extent,
+    ) -> anyhow::Result<Report> {
+        let _alone = self.alone()?;
+        let inventory = self.inventory()?;
+        let selection = narrowed(&select(&inventory)?, extent, &inventory);
+        self.carry_out(&inventory, &selection, extent)
     }
 
     /// The lock that whoever changes GPUs holds: two would plan for what the other takes away. It ends with the process.
@@ -143,13 +153,12 @@ impl Node {
         }
     }
 
-    fn carry_out(&mut self, selection: &Selection, extent: Extent) -> anyhow::Result<Report> {
-        let inventory = self.inventory()?;
-        let planned = plan(&inventory, &self.usage()?, selection)?;
+    fn carry_out(&mut self, inventory: &Inventory, selection: &Selection, extent: Extent) -> anyhow::Result<Report> {
+        let planned = plan(inventory, &self.usage()?, selection)?;
         if planned.by_catalogue.is_empty() {
-            return match self.apply(&planned, &inventory) {
+            return match self.apply(&planned, inventory) {
                 Ok(report) => Ok(report),
-                Err(NotApplied::TakesReset) => self.by_reset(selection, extent, &inventory),
+                Err(NotApplied::TakesReset) => self.by_reset(selection, extent, inventory),
                 Err(NotApplied::Failed(error)) => Err(error),
             };
         }
@@ -164,10 +173,10 @@ impl Node {
                 .collect(),
             notes: Vec::new(),
         };
-        let planned = plan(&inventory, &self.usage()?, &modes)?;
-        let mut report = match self.apply(&planned, &inventory) {
+        let planned = plan(inventory, &self.usage()?, &modes)?;
+        let mut report = match self.apply(&planned, inventory) {
             Ok(report) => report,
-            Err(NotApplied::TakesReset) => return self.by_reset(selection, extent, &inventory),
+            Err(NotApplied::TakesReset) => return self.by_reset(selection, extent, inventory),
             Err(NotApplied::Failed(error)) => return Err(error),
         };
         let inventory = self.inventory();

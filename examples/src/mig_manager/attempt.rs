@@ -27,7 +27,7 @@ use super::{
     users::Way,
 };
 use crate::{
-    mig_apply::{Before, Extent, Node, Report},
+    mig_apply::{Extent, Node, Report},
     program::chain,
 };
 
@@ -62,9 +62,6 @@ enum Applied {
     Rebooting,
 }
 
-/// Whatever uses GPUs has gone by then.
-struct Gone;
-
 /// Says when it is dropped that GPUs are no longer being changed.
 struct Clear(Arc<AtomicBool>);
 
@@ -73,8 +70,6 @@ impl Drop for Clear {
         self.0.store(false, SeqCst);
     }
 }
-
-impl Before for Gone {}
 
 impl Attempt<'_> {
     /// Applies the value, and reports what came of it. Whoever was made to wait goes on afterwards, whatever happened.
@@ -325,13 +320,13 @@ fn change(
             mode_only: true,
             skip_reset: true,
         };
-        let report = gpus.change(select, extent, &mut Gone)?;
+        let report = gpus.change_now(select, extent)?;
         if !report.pending.is_empty() {
             return Ok(report);
         }
         steps = report.steps;
     }
-    let mut report = gpus.change(select, Extent::default(), &mut Gone)?;
+    let mut report = gpus.change_now(select, Extent::default())?;
     report.steps.splice(0..0, steps);
     Ok(report)
 }
