@@ -59,6 +59,14 @@ pub(crate) fn cuts(whole: u32) -> &'static [(u32, &'static [u32])] {
     }
 }
 
+/// First compute slice and slices of each.
+pub(crate) fn cut_places(whole: u32) -> Vec<(u32, u32)> {
+    let places = cuts(whole).iter();
+    places
+        .flat_map(|(slices, starts)| starts.iter().map(move |start| (*start, *slices)))
+        .collect()
+}
+
 pub(crate) fn table(rows: &[(&str, &[u8], u8, usize)]) -> Table {
     let row = |&(name, starts, slots, most): &(&str, &[u8], u8, usize)| {
         (name.parse().expect("a profile"), starts.to_vec(), slots, most)
@@ -70,10 +78,11 @@ pub(crate) fn table(rows: &[(&str, &[u8], u8, usize)]) -> Table {
 pub(crate) fn least(gpus: &[Gpu], demand: &BTreeMap<Profile, u32>) -> Option<Cost> {
     let names: Vec<&Profile> = demand.keys().collect();
     let mut open: HashMap<Vec<u32>, Cost> = HashMap::from([(demand.values().copied().collect(), [0; 4])]);
-    let mut ends: HashMap<String, HashMap<Vec<u32>, Cost>> = HashMap::new();
+    let mut known: HashMap<String, HashMap<Vec<u32>, Cost>> = HashMap::new();
     for gpu in gpus {
         let key = format!("{:?}{}{:?}", gpu.table, gpu.enabled, gpu.instances);
-        let ends = ends.entry(key).or_insert_with(|| ends_of(gpu, &names));
+        let divisions = |profile: &Profile, held: Option<&Held>| divisions(profile, held, &names);
+        let ends = known.entry(key).or_insert_with(|| ends(gpu, &divisions, names.len()));
         let mut next: HashMap<Vec<u32>, Cost> = HashMap::new();
         for (left, cost) in &open {
             for (serves, more) in &*ends {
@@ -98,27 +107,13 @@ pub(crate) fn least(gpus: &[Gpu], demand: &BTreeMap<Profile, u32>) -> Option<Cos
 pub(crate) fn exactly(gpu: &Gpu, declared: &BTreeMap<Profile, u32>) -> Option<Cost> {
     let names: Vec<&Profile> = declared.keys().collect();
     let wanted: Vec<u32> = declared.values().copied().collect();
-    let mut least: Option<Cost> = None;
-    let mut losses = HashMap::new();
-    pick(&places(gpu), &mut Vec::new(), &mut |chosen| {
-        let ends = reached(
-            gpu,
-            chosen,
-            &mut losses,
-            &|profile, held| full_divisions(profile, held, &names),
-            names.len(),
-        );
-        for (has, mut cost) in ends {
-            if has != wanted {
-                continue;
-            }
-            if !gpu.enabled {
-                (cost[1], cost[2]) = (1, 1); // also where nothing is declared
-            }
-            least = Some(least.map_or(cost, |known| known.min(cost)));
-        }
-    });
-    least
+    let divisions = |profile: &Profile, held: Option<&Held>| full_divisions(profile, held, &names);
+    let [destroyed, touched, mode_changes, loss] = *ends(gpu, &divisions, names.len()).get(&wanted)?;
+    Some(if gpu.enabled {
+        [destroyed, touched, mode_changes, loss]
+    } else {
+        [destroyed, 1, 1, loss] // also where nothing is declared
+    })
 }
 
 /// How many instances of each profile an empty GPU can have at once, all ways there are.
@@ -147,19 +142,12 @@ pub(crate) fn most_beside(gpus: &[Gpu], demand: &BTreeMap<Profile, u32>, profile
     (0..=demand[profile]).rev().find(fits)
 }
 
-/// Every way a GPU can end: what it serves then, and the least cost of that.
-fn ends_of(gpu: &Gpu, names: &[&Profile]) -> HashMap<Vec<u32>, Cost> {
+/// Every way a GPU can end, its GPU instances divided so: what it has or serves then, and the least cost of that.
+fn ends(gpu: &Gpu, divisions: &dyn Fn(&Profile, Option<&Held>) -> Divisions, names: usize) -> HashMap<Vec<u32>, Cost> {
     let mut found = HashMap::new();
     let mut losses = HashMap::new();
     pick(&places(gpu), &mut Vec::new(), &mut |chosen| {
-        let ends = reached(
-            gpu,
-            chosen,
-            &mut losses,
-            &|profile, held| divisions(profile, held, names),
-            names.len(),
-        );
-        for (serves, cost) in ends {
+        for (serves, cost) in reached(gpu, chosen, &mut losses, divisions, names) {
             found
                 .entry(serves)
                 .and_modify(|known: &mut Cost| *known = cost.min(*known))
@@ -282,10 +270,7 @@ fn divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> Divi
     } else if !asked && held.is_none_or(Held::is_whole) {
         end(&[(0, whole)]);
     } else {
-        let places = cuts(whole).iter();
-        let places: Vec<_> = places
-            .flat_map(|(slices, starts)| starts.iter().map(move |start| (*start, *slices)))
-            .collect();
+        let places = cut_places(whole);
         apart(&places, &mut Vec::new(), &mut end);
     }
     found
@@ -295,10 +280,7 @@ fn divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> Divi
 /// many compute instances go, and whether it changes.
 fn full_divisions(profile: &Profile, held: Option<&Held>, names: &[&Profile]) -> Divisions {
     let parts = held.map(|held| held.parts.clone()).unwrap_or_default();
-    let places = cuts(profile.slices()).iter();
-    let places: Vec<_> = places
-        .flat_map(|(slices, starts)| starts.iter().map(move |start| (*start, *slices)))
-        .collect();
+    let places = cut_places(profile.slices());
     let is = |name: &Profile, slices: u32| name.gpu_instance() == *profile && name.compute_slices() == slices;
     let mut found = HashMap::new();
     apart(&places, &mut Vec::new(), &mut |chosen| {

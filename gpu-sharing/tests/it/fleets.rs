@@ -178,10 +178,7 @@ impl Try {
             return Held::whole(instance, self.pinned);
         };
         let whole = instance.profile.slices();
-        let places = brute::cuts(whole).iter();
-        let places: Vec<_> = places
-            .flat_map(|(slices, starts)| starts.iter().map(move |start| (*start, *slices)))
-            .collect();
+        let places = brute::cut_places(whole);
         let mut parts: Vec<Part> = Vec::new();
         for (at, pinned) in cuts {
             let &(start, slices) = at.get(&places);
