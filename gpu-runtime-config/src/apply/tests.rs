@@ -56,6 +56,15 @@ impl Node {
         }
     }
 
+    /// Takes back what was set up.
+    fn revert(&self) {
+        let root = self.root.path();
+        let receipt = read_receipt(root, MAIN.as_ref()).unwrap().unwrap();
+        let found: Vec<_> = receipt.paths().map(|path| read_file(root, path).unwrap()).collect();
+        self.carry_out(&revert(&found, &receipt).unwrap(), &self.apply(None))
+            .unwrap();
+    }
+
     fn carry_out(&self, plan: &Plan, how: &Apply) -> Result<Outcome, Error> {
         apply(plan, how, &lock(self.root.path(), &how.stop)?)
     }
@@ -104,13 +113,7 @@ fn a_plan_is_written_once_and_taken_back_exactly() {
     ));
     assert_eq!(fs::metadata(node.path(MAIN)).unwrap().modified().unwrap(), before);
 
-    let receipt = read_receipt(node.root.path(), MAIN.as_ref()).unwrap().unwrap();
-    let found: Vec<_> = receipt
-        .paths()
-        .map(|path| read_file(node.root.path(), path).unwrap())
-        .collect();
-    node.carry_out(&revert(&found, &receipt).unwrap(), &node.apply(None))
-        .unwrap();
+    node.revert();
     assert_eq!(node.text(MAIN).as_deref(), Some(main));
     assert_eq!(node.text(DROP_IN), None);
     assert_eq!(node.names(), ["conf.d", "config.toml"]);
@@ -394,13 +397,7 @@ fn mode_and_owner_stay() {
     node.carry_out(&node.plan(), &node.apply(None)).unwrap();
     assert_ne!(node.text(MAIN).as_deref(), Some(main));
     assert_eq!(state(MAIN), (1234, 55, 0o640));
-    let receipt = read_receipt(node.root.path(), MAIN.as_ref()).unwrap().unwrap();
-    let found: Vec<_> = receipt
-        .paths()
-        .map(|path| read_file(node.root.path(), path).unwrap())
-        .collect();
-    node.carry_out(&revert(&found, &receipt).unwrap(), &node.apply(None))
-        .unwrap();
+    node.revert();
     assert_eq!(state(MAIN), (1234, 55, 0o640));
 }
 
