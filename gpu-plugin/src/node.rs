@@ -8,7 +8,7 @@ use crate::{
     Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer,
 };
 
-pub(crate) use self::machine::Machine;
+pub(crate) use self::{machine::Machine, owners::Claims};
 
 mod answers;
 mod cdi;
@@ -81,6 +81,8 @@ pub struct Node {
     resources: Vec<ResourceSet>,
     how: How,
     remarks: Vec<String>,
+    /// None where nobody is asked.
+    claims: Option<Claims>,
 }
 
 impl Node {
@@ -105,10 +107,12 @@ impl Node {
         let Offer { mut resources, remarks } = offer(machine.platform, inventory, &config.config, &config.choice)?;
         let mut remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
         // Owners are of single GPUs.
-        if let Some(owners) = config.owners.as_ref().filter(|_| machine.platform == Platform::Nvml) {
-            let refused = owners::claim(owners, &gpus(&resources), &mut remarks);
-            let is_refused = |device: &OfferedDevice| device.gpu.as_ref().is_some_and(|gpu| refused.contains(gpu));
+        let owners = config.owners.as_ref().filter(|_| machine.platform == Platform::Nvml);
+        let claims = owners.map(|owners| Claims::make(owners, &gpus(&resources)));
+        if let Some(claims) = &claims {
+            let is_refused = |device: &OfferedDevice| device.gpu.as_ref().is_some_and(|gpu| claims.refuses(gpu));
             retain(&mut resources, |device| !is_refused(device));
+            remarks.extend(claims.remarks());
         }
         let answers = answers::prepare(&machine, config, &mut resources, &mut remarks)?;
         let mps = Mps::of(
@@ -129,6 +133,7 @@ impl Node {
             resources,
             how,
             remarks,
+            claims,
         })
     }
 
@@ -155,6 +160,11 @@ impl Node {
     /// How it was read.
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// What was agreed on with the other owners of GPUs; none where nobody is asked.
+    pub(crate) fn claims(&mut self) -> &mut Option<Claims> {
+        &mut self.claims
     }
 
     /// What is offered, by name.

@@ -22,6 +22,9 @@ mod gate;
 /// Between looks at a node that has no driver or no GPU yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether something else than the GPUs is different: who owns them.
+const ROUND: Duration = Duration::from_secs(1);
+
 /// How often the watcher asks which GPUs and MIG devices there are.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -29,7 +32,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 ///
 /// A node that has no GPU yet is looked at again every ten seconds, and so is one that cannot be read unless
 /// [`fail_on_init_error`](gpu_sharing::config::Config::fail_on_init_error) is set. From then on it follows the node: MIG
-/// layouts, GPUs that come and go, a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
+/// layouts, GPUs that come and go or get other [owners](NodeConfig::owners), a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
 /// a resource that stays keeps its socket and its stream, one that has nothing left is emptied and then ended. Where NVML does not
 /// tell GPUs apart ([`Node::platform`]) there is nothing to follow.
 ///
@@ -129,6 +132,8 @@ struct Supervisor {
     watcher: Option<Watcher>,
     /// The remarks that were logged, so that each is logged once.
     said: Vec<String>,
+    /// When the next round is.
+    round: Instant,
     /// When the node is to be read anew, because it could not be.
     retry: Option<Instant>,
     /// Why it could not, so that it is said once.
@@ -157,6 +162,7 @@ impl Supervisor {
             events,
             watcher,
             said: Vec::new(),
+            round: Instant::now() + ROUND,
             retry: None,
             complaint: None,
             refused: None,
@@ -206,6 +212,14 @@ impl Supervisor {
                 () = until(self.gate.next_look()) => {
                     if self.gate.look() {
                         self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
+                    }
+                }
+                // What could not be read or offered is tried again, and then all is.
+                () = time::sleep_until(self.round), if self.retry.is_none() => {
+                    if self.go_round().await
+                        && let Some(config) = self.refused.take()
+                    {
+                        self.settle(config, status).await;
                     }
                 }
                 () = until(self.retry) => {
@@ -361,6 +375,25 @@ impl Supervisor {
             }
         }
         self.offer();
+    }
+
+    /// Looks whether something else than the GPUs is different, and puts the node in force anew if it is. Whether it was.
+    async fn go_round(&mut self) -> bool {
+        self.round = Instant::now() + ROUND;
+        let Some(mut claims) = self.node.claims().take_if(|claims| !claims.are_untouched()) else {
+            return false;
+        };
+        let (claims, hold) = off_the_runtime(move || {
+            let hold = claims.still_hold();
+            (claims, hold)
+        })
+        .await;
+        *self.node.claims() = Some(claims);
+        if !hold {
+            tracing::info!("the GPUs have other owners");
+            self.renew(self.node.inventory().clone()).await;
+        }
+        !hold
     }
 
     /// Looks at the GPUs that are not healthy, or may not be.

@@ -352,6 +352,38 @@ async fn gpus_are_claimed_and_those_of_another_are_left_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gpus_that_another_owner_gives_up_or_takes_are_noticed_while_nothing_else_happens() {
+    let place = Place::new();
+    let file = OwnerFile::new(place.dir.path().join("owners.json"));
+    let uuids: Vec<_> = place.inventory().gpus.into_iter().map(|gpu| gpu.uuid).collect();
+    file.claim(Owner::MigManager, &uuids[2..3]).unwrap();
+    let kubelet = place.kubelet().await;
+    let mut config = place.config();
+    config.owners = Some(file.clone());
+    let plugin = Plugin::start(config, &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+
+    file.release(Owner::MigManager, &uuids[2..3]).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    let owner = |gpu| file.read().unwrap().owners.get(gpu).map(|claim| claim.owner);
+    assert_eq!(owner(&uuids[2]), Some(Owner::DevicePlugin));
+    assert_eq!(plugin.status().problems, [""; 0]);
+
+    // At one go, since what is given up is claimed again.
+    let mut taken = file.read().unwrap();
+    taken.owners.get_mut(&uuids[0]).unwrap().owner = Owner::Dra;
+    fs::write(file.path(), serde_json::to_string(&taken).unwrap()).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+
+    // Nobody has claimed anything; what is offered is claimed again.
+    fs::remove_file(file.path()).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    assert_eq!(owner(&uuids[0]), Some(Owner::DevicePlugin));
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_is_replaced_takes_a_new_process() {
     let place = Place::new();
     let kubelet = place.kubelet().await;
