@@ -23,6 +23,8 @@ pub(crate) struct Claims {
     wanted: BTreeSet<GpuUuid>,
     /// What was agreed on.
     agreed: Said,
+    /// What was claimed, and was not before.
+    new: Vec<GpuUuid>,
     /// The files' identities before what they say was read.
     signs: Vec<Option<Identity>>,
     /// What went wrong, in words.
@@ -68,21 +70,9 @@ impl Claims {
             agreed: Said::of(file, &wanted, &mut trouble),
             file: file.clone(),
             wanted,
+            new: Vec::new(),
             signs,
             trouble,
-        }
-    }
-
-    /// The same, and claims those that are nobody's.
-    pub(super) fn make(file: &OwnerFile, wanted: &[GpuUuid]) -> Self {
-        let mut claims = Self::read(file, wanted.iter().cloned());
-        loop {
-            let free = wanted.iter().filter(|gpu| !claims.refuses(gpu));
-            let free: Vec<_> = free.cloned().collect();
-            if claims.take(&free) {
-                claims.keep(&free);
-                return claims;
-            }
         }
     }
 
@@ -101,7 +91,10 @@ impl Claims {
             return true;
         };
         match self.file.claim(Owner::DevicePlugin, gpus) {
-            Ok(()) => owners.extend(gpus.iter().map(|gpu| (gpu.clone(), Owner::DevicePlugin))),
+            Ok(()) => {
+                self.new = gpus.iter().filter(|gpu| !owners.contains_key(*gpu)).cloned().collect();
+                owners.extend(gpus.iter().map(|gpu| (gpu.clone(), Owner::DevicePlugin)));
+            }
             Err(OwnershipError::Owned { others }) => {
                 owners.extend(others);
                 return false;
@@ -117,6 +110,12 @@ impl Claims {
             }
         }
         true
+    }
+
+    /// Gives up what was claimed anew.
+    pub(super) fn take_back(&self) {
+        // What cannot be given up is offered by nobody, and given up by the next that is put in force.
+        let _ = self.file.release(Owner::DevicePlugin, &self.new);
     }
 
     /// Gives up all GPUs that device plugins have but for these.
