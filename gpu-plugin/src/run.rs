@@ -346,7 +346,7 @@ impl Supervisor {
         // Ailments that no event tells of: rows of memory that wait for a reset.
         for gpu in &inventory.gpus {
             let finding = examine(inventory, &gpu.uuid);
-            if let Finding::Broken(_) = finding {
+            if let Finding::Broken(_) | Finding::WantsReset(_) = finding {
                 health.extend(self.health.looked(now, &gpu.uuid, &finding));
             }
         }

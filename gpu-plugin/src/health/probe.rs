@@ -1,4 +1,4 @@
-use gpu_core::{Gpu, GpuUuid, Inventory, Problem};
+use gpu_core::{Gpu, GpuUuid, Inventory, Problem, RecoveryAction};
 
 /// What a look at a GPU shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,6 +7,8 @@ pub enum Finding {
     Sound,
     /// It answers, and something is wrong with it.
     Broken(String),
+    /// It answers, and waits for a reset of its own or of the machine; why, in words.
+    WantsReset(String),
     /// It does not answer, or is not there; why, in words.
     Away(String),
 }
@@ -14,7 +16,7 @@ pub enum Finding {
 /// What a reading of the node says of one GPU.
 pub fn examine(inventory: &Inventory, gpu: &GpuUuid) -> Finding {
     match inventory.gpu(gpu) {
-        Some(gpu) => ailment(gpu).map_or(Finding::Sound, Finding::Broken),
+        Some(gpu) => finding(gpu),
         None => Finding::Away(
             inventory
                 .problems
@@ -26,22 +28,22 @@ pub fn examine(inventory: &Inventory, gpu: &GpuUuid) -> Finding {
 }
 
 /// What the driver tells of the GPU, and the GPU of its own memory.
-fn ailment(gpu: &Gpu) -> Option<String> {
-    match gpu.recovery_action {
-        Some(action) => Some(format!("the driver wants {action}")),
-        None => memory(gpu).map(str::to_owned),
-    }
-}
-
-fn memory(gpu: &Gpu) -> Option<&'static str> {
+fn finding(gpu: &Gpu) -> Finding {
+    use RecoveryAction::{DrainAndReset, Reboot, Reset};
+    let wants = |action| format!("the driver wants {action}");
     let rows = gpu.remapped_rows.as_ref();
-    if rows.is_some_and(|rows| rows.failed) {
-        Some("a broken row of its memory could not be replaced")
-    } else if rows.is_some_and(|rows| rows.pending) {
-        Some("a broken row of its memory waits for a reset to be replaced")
-    } else if gpu.page_retirement_pending == Some(true) {
-        Some("broken pages of its memory wait for a reboot to be retired")
-    } else {
-        None
+    match gpu.recovery_action {
+        Some(action @ (Reset | Reboot | DrainAndReset)) => Finding::WantsReset(wants(action)),
+        Some(action) => Finding::Broken(wants(action)),
+        None if rows.is_some_and(|rows| rows.failed) => {
+            Finding::Broken("a broken row of its memory could not be replaced".to_owned())
+        }
+        None if rows.is_some_and(|rows| rows.pending) => {
+            Finding::WantsReset("a broken row of its memory waits for a reset to be replaced".to_owned())
+        }
+        None if gpu.page_retirement_pending == Some(true) => {
+            Finding::WantsReset("broken pages of its memory wait for a reboot to be retired".to_owned())
+        }
+        None => Finding::Sound,
     }
 }

@@ -158,6 +158,28 @@ async fn a_gpu_that_the_driver_wants_reset_is_unhealthy_until_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_with_a_fatal_xid_recovers_once_it_was_reset_and_not_by_time_alone() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::None), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    for gpu in [0, 1] {
+        place.node.inject_xid(gpu, 79).unwrap();
+    }
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    place.node.want_recovery(0, Recovery::Reset).unwrap();
+    // Three times as long as they would have to be sound.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(kubelet.allocatable(GPU_RESOURCE), Some(2));
+    place.node.reset(0).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    let uuid = &place.node.gpus()[1].uuid;
+    let ill: Vec<_> = plugin.status().ailments.into_iter().map(|ailment| ailment.part.gpu.to_string()).collect();
+    assert_eq!(ill, [uuid.as_str()]);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_configuration_is_taken_over_and_what_it_does_not_touch_goes_on() {
     let place = Place::new();
     let kubelet = place.kubelet().await;

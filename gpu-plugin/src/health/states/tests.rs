@@ -44,11 +44,12 @@ enum What {
     NotWatched(&'static str),
     Sound,
     Broken,
+    WantsReset,
     Away,
     DriverReloaded,
 }
 
-use What::{Away, Broken, DriverReloaded, Ecc, Lost, NotWatched, Sound, Xid, XidOf};
+use What::{Away, Broken, DriverReloaded, Ecc, Lost, NotWatched, Sound, WantsReset, Xid, XidOf};
 
 fn after(policy: HealthPolicy, story: &[(u64, What)]) -> HealthStates {
     let mut states = HealthStates::new(policy);
@@ -62,6 +63,7 @@ fn after(policy: HealthPolicy, story: &[(u64, What)]) -> HealthStates {
             NotWatched(kind) => drop(states.not_watched(now, &problem(kind))),
             Sound => drop(states.looked(now, &gpu(), &Finding::Sound)),
             Broken => drop(states.looked(now, &gpu(), &Finding::Broken("made up".to_owned()))),
+            WantsReset => drop(states.looked(now, &gpu(), &Finding::WantsReset("made up".to_owned()))),
             Away => drop(states.looked(now, &gpu(), &Finding::Away("made up".to_owned()))),
             DriverReloaded => states.driver_reloaded(),
         }
@@ -109,6 +111,20 @@ fn a_fatal_xid_wants_the_gpu_to_have_been_away() {
         &[(0, Xid(79)), (10, Lost("lost")), (20, Xid(79)), (90, Sound)],
         Health::Unhealthy,
     );
+}
+
+#[test]
+fn a_fatal_xid_wants_the_gpu_to_have_been_reset_where_it_stays() {
+    check(&[(0, Xid(79)), (5, WantsReset), (64, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(79)), (5, WantsReset), (65, Sound)], Health::Healthy);
+    check(&[(0, Xid(79)), (5, WantsReset), (10, Sound), (65, Sound)], Health::Healthy);
+    check(&[(0, Xid(79)), (5, Broken), (1000, Sound)], Health::Unhealthy);
+    // What waited before the Xid tells nothing of a reset after it.
+    check(&[(0, Xid(79)), (5, WantsReset), (10, Xid(79)), (1000, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(79)), (5, WantsReset), (65, Away)], Health::Unhealthy);
+    let (policy, _) = HealthPolicy::new("all", "79");
+    assert!(after(policy.clone(), &[(0, WantsReset)]).is_healthy(&device(None)));
+    assert!(after(policy, &[(0, Xid(79)), (5, WantsReset), (60, Sound)]).is_healthy(&device(None)));
 }
 
 #[test]
@@ -187,6 +203,8 @@ fn only_news_is_told() {
     );
     assert_eq!(states.event(Duration::from_secs(1), &xid), None);
     assert_eq!(states.patients(), [gpu()].into());
+    assert_eq!(states.next_look(), Some(Duration::ZERO));
+    assert_eq!(states.looked(Duration::ZERO, &gpu(), &Finding::Sound), []);
     assert_eq!(states.next_look(), Some(Duration::from_secs(5)));
     let changes = states.looked(Duration::from_secs(61), &gpu(), &Finding::Sound);
     assert_eq!((changes[0].from, changes[0].to), (Health::Unhealthy, Health::Healthy));
