@@ -6,7 +6,7 @@ use gpu_core::{
 };
 use tokio::{
     sync::{Notify, mpsc, watch},
-    task,
+    task::{self, JoinHandle},
     time::{self, Instant},
 };
 
@@ -132,6 +132,8 @@ struct Supervisor {
     watcher: Option<Watcher>,
     /// The remarks that were logged, so that each is logged once.
     said: Vec<String>,
+    /// The look at GPUs that goes on.
+    looking: Option<JoinHandle<gpu_core::Result<Inventory>>>,
     /// When the next round is.
     round: Instant,
     /// When the node is to be read anew, because it could not be.
@@ -162,6 +164,7 @@ impl Supervisor {
             events,
             watcher,
             said: Vec::new(),
+            looking: None,
             round: Instant::now() + ROUND,
             retry: None,
             complaint: None,
@@ -208,7 +211,8 @@ impl Supervisor {
                         self.settle(config, status).await;
                     }
                 }
-                () = until(look) => self.look().await,
+                () = until(look), if self.looking.is_none() => self.look(),
+                reading = finished(&mut self.looking) => self.looked(&reading),
                 () = until(self.gate.next_look()) => {
                     if self.gate.look() {
                         self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
@@ -345,7 +349,7 @@ impl Supervisor {
         }
         // Ailments that no event tells of: rows of memory that wait for a reset.
         for gpu in &inventory.gpus {
-            let finding = examine(inventory, &gpu.uuid);
+            let finding = examine(inventory, gpu);
             if let Finding::Broken(_) | Finding::WantsReset(_) = finding {
                 health.extend(self.health.looked(now, &gpu.uuid, &finding));
             }
@@ -396,19 +400,24 @@ impl Supervisor {
         !hold
     }
 
-    /// Looks at the GPUs that are not healthy, or may not be.
-    async fn look(&mut self) {
-        let Some(library) = self.node.machine().library.clone() else {
-            return; // nothing is known of health there, and so nothing is looked at
-        };
-        let root = self.config.host_root.clone();
-        let reading = off_the_runtime(move || library.inventory(&root)).await;
+    /// Begins to look at the GPUs that are not healthy, or may not be; others are followed meanwhile, since one may hang.
+    fn look(&mut self) {
+        // Nothing is known of health where there is none, and so nothing is looked at.
+        if let Some(library) = self.node.machine().library.clone() {
+            let root = self.config.host_root.clone();
+            self.looking = Some(task::spawn_blocking(move || library.inventory(&root)));
+        }
+    }
+
+    /// Takes into account what was seen of them.
+    fn looked(&mut self, reading: &gpu_core::Result<Inventory>) {
         let now = self.now();
         let mut changes = Vec::new();
         for gpu in self.health.patients() {
-            let finding = match &reading {
-                Ok(inventory) => examine(inventory, &gpu),
-                Err(error) => Finding::Away(chain(error)),
+            let finding = match (reading, self.node.inventory().gpu(&gpu)) {
+                (Ok(inventory), Some(gpu)) => examine(inventory, gpu),
+                (Ok(_), None) => Finding::Away("the driver does not list it".to_owned()),
+                (Err(error), _) => Finding::Away(chain(error)),
             };
             changes.extend(self.health.looked(now, &gpu, &finding));
         }
@@ -553,8 +562,19 @@ async fn until(moment: Option<Instant>) {
 
 /// A panic there is a panic here.
 async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match task::spawn_blocking(work).await {
-        Ok(done) => done,
+    finished(&mut Some(task::spawn_blocking(work))).await
+}
+
+/// What the task has done, once it has; it is none then. Never where there is none.
+async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> T {
+    let Some(running) = task else {
+        return std::future::pending().await;
+    };
+    match running.await {
+        Ok(done) => {
+            *task = None;
+            done
+        }
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that ends cancels it, and that ends this future too.

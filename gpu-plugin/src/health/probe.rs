@@ -1,4 +1,4 @@
-use gpu_core::{Gpu, GpuUuid, Inventory, Problem, RecoveryAction};
+use gpu_core::{Gpu, Inventory, ProblemKind, RecoveryAction};
 
 /// What a look at a GPU shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,21 +9,21 @@ pub enum Finding {
     Broken(String),
     /// It answers, and waits for a reset of its own or of the machine; why, in words.
     WantsReset(String),
-    /// It does not answer, or is not there; why, in words.
+    /// A call about it has not returned yet, in words.
+    Silent(String),
+    /// It answers that it cannot be used, or is not there; why, in words.
     Away(String),
 }
 
-/// What a reading of the node says of one GPU.
-pub fn examine(inventory: &Inventory, gpu: &GpuUuid) -> Finding {
-    match inventory.gpu(gpu) {
-        Some(gpu) => finding(gpu),
-        None => Finding::Away(
-            inventory
-                .problems
-                .iter()
-                .find(|problem| problem.uuid.as_ref() == Some(gpu))
-                .map_or_else(|| "the driver does not list it".to_owned(), Problem::to_string),
-        ),
+/// What a reading of the node says of a GPU that an earlier one has.
+pub fn examine(inventory: &Inventory, gpu: &Gpu) -> Finding {
+    if let Some(now) = inventory.gpu(&gpu.uuid) {
+        return finding(now);
+    }
+    match inventory.problems.iter().find(|problem| problem.hides(gpu)) {
+        Some(problem) if problem.kind == ProblemKind::Hung => Finding::Silent(problem.to_string()),
+        Some(problem) => Finding::Away(problem.to_string()),
+        None => Finding::Away("the driver does not list it".to_owned()),
     }
 }
 

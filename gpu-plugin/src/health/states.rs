@@ -12,6 +12,9 @@ use gpu_core::{
 use super::{Finding, HealthPolicy, XidClass};
 use crate::{Instance, OfferedDevice};
 
+/// How long a GPU may be silent before it is unhealthy, after a call about it was given up: some take ten seconds under load.
+const PATIENCE: Duration = Duration::from_secs(25);
+
 /// How a GPU is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
@@ -196,7 +199,9 @@ impl HealthStates {
             _ => Health::Suspect,
         };
         let change = self.worsen(now, Part::whole(gpu), health, false, &problem.to_string());
-        self.left(gpu);
+        if problem.kind != ProblemKind::Hung {
+            self.left(gpu);
+        }
         change
     }
 
@@ -226,8 +231,9 @@ impl HealthStates {
                 ailing.for_each(|(_, ailment)| ailment.wants_reset = true);
             }
             // Whether a healthy one is lost, or only late, is told by `lost`.
-            Finding::Away(_) if !self.ailments.keys().any(ill) => {}
-            Finding::Broken(reason) => {
+            Finding::Away(_) | Finding::Silent(_) if !self.ailments.keys().any(ill) => {}
+            Finding::Silent(_) if self.is_given_time(now, gpu) => {}
+            Finding::Silent(reason) | Finding::Broken(reason) => {
                 changes.extend(self.worsen(now, Part::whole(gpu), Health::Unhealthy, false, reason));
             }
             Finding::Away(reason) => {
@@ -289,6 +295,12 @@ impl HealthStates {
         self.ailments.retain(|part, _| is_there(&part.gpu));
         self.doubts.retain(|gpu, _| is_there(gpu));
         self.looked.retain(|gpu, _| is_there(gpu));
+    }
+
+    /// Whether a GPU may be silent for a while yet.
+    fn is_given_time(&self, now: Duration, gpu: &GpuUuid) -> bool {
+        let whole = self.ailments.get(&Part::whole(gpu));
+        whole.is_some_and(|ailment| ailment.health == Health::Suspect && now.saturating_sub(ailment.since) < PATIENCE)
     }
 
     /// Has a GPU looked at soon, and no more often than ailing ones: an application may cause an Xid each moment.

@@ -174,8 +174,36 @@ async fn a_gpu_with_a_fatal_xid_recovers_once_it_was_reset_and_not_by_time_alone
     place.node.reset(0).unwrap();
     offered(&kubelet, GPU_RESOURCE, 3).await;
     let uuid = &place.node.gpus()[1].uuid;
-    let ill: Vec<_> = plugin.status().ailments.into_iter().map(|ailment| ailment.part.gpu.to_string()).collect();
+    let ill: Vec<_> = plugin
+        .status()
+        .ailments
+        .into_iter()
+        .map(|ailment| ailment.part.gpu.to_string())
+        .collect();
     assert_eq!(ill, [uuid.as_str()]);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_hangs_keeps_the_others_neither_from_the_start_nor_from_being_followed() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    place.node.hang(1, Duration::from_mins(10)).unwrap();
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Mixed), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    place.node.restore(1).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+
+    place.node.hang(0, Duration::from_mins(10)).unwrap();
+    place.node.set_mig_mode(2, true).unwrap();
+    place.node.create_mig(2, "1g.10gb", None).unwrap();
+    offered(&kubelet, SMALL, 1).await;
+    // It may yet answer, and is given while it may.
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    place.node.inject_xid(3, 95).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    place.node.restore(0).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
     plugin.stop().await;
 }
 
