@@ -100,6 +100,14 @@ impl Node {
         Self::of(Machine::read(config)?, config)
     }
 
+    /// The same, of a node that was read before: GPUs that cannot be read now stay as they were.
+    ///
+    /// # Errors
+    /// As [`discover`](Self::discover).
+    pub(crate) fn discover_after(before: &Inventory, config: &NodeConfig) -> Result<Self> {
+        Self::of(Machine::read(config)?.keeping(before), config)
+    }
+
     /// What is offered of this machine; claims the GPUs and writes the CDI files, once nothing refuses it any more.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use tokio::{
 use self::{fleet::Fleet, gate::Gate};
 use crate::{
     Error, Finding, Health, HealthChange, HealthStates, Node, NodeConfig, Result, Sockets, Status, error::chain,
-    examine, status::Ailments,
+    examine, node::Machine, status::Ailments,
 };
 
 mod fleet;
@@ -37,7 +37,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// tell GPUs apart ([`Node::platform`]) there is nothing to follow.
 ///
 /// A new `config` is taken over while the node is served; where the node cannot be offered so, the old one stays, and that is
-/// logged. `reload` has the node looked at at once, and all that happened to its GPUs forgotten. `status` is told what is
+/// logged. `reload` has the node looked at at once, and what happened to its GPUs forgotten; one that still cannot be read stays
+/// offered, and unhealthy, until it is taken out. `status` is told what is
 /// offered whenever that changes.
 ///
 /// Dropping the future ends it as well, and at once. A call that hangs in the driver keeps its thread, and neither `stop`
@@ -212,7 +213,7 @@ impl Supervisor {
                     }
                 }
                 () = until(look), if self.looking.is_none() => self.look(),
-                reading = finished(&mut self.looking) => self.looked(&reading),
+                reading = finished(&mut self.looking) => self.looked(&reading).await,
                 () = until(self.gate.next_look()) => {
                     if self.gate.look() {
                         self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
@@ -280,6 +281,7 @@ impl Supervisor {
         self.said = problems;
         let gpus = self.node.inventory();
         self.health.retain(|gpu| gpus.gpu(gpu).is_some());
+        self.tell_the_unread();
         self.gate.watch(self.node.how().mps.clone());
         self.fleet
             .offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
@@ -321,7 +323,24 @@ impl Supervisor {
         self.retry.get_or_insert(Instant::now() + LOOK_AGAIN);
     }
 
+    /// GPUs that are offered although they could not be read are lost, if nothing is known of them yet.
+    fn tell_the_unread(&mut self) {
+        let (now, patients) = (self.now(), self.health.patients());
+        let mut changes = Vec::new();
+        for (gpu, problem) in self.node.machine().unread() {
+            if !patients.contains(&gpu.uuid) {
+                changes.extend(self.health.lost(now, &gpu.uuid, problem));
+            }
+        }
+        self.note(changes);
+    }
+
     fn health_changed(&mut self, changes: impl IntoIterator<Item = HealthChange>) {
+        self.note(changes);
+        self.fleet.set_health(&self.gate, &self.health);
+    }
+
+    fn note(&mut self, changes: impl IntoIterator<Item = HealthChange>) {
         for change in changes {
             self.ailments.note(&change);
             match change.to {
@@ -330,7 +349,6 @@ impl Supervisor {
                 Health::Healthy => tracing::info!("{change}"),
             }
         }
-        self.fleet.set_health(&self.gate, &self.health);
     }
 
     async fn node_changed(&mut self, changes: &[Change], inventory: &Inventory) {
@@ -357,16 +375,21 @@ impl Supervisor {
         self.health_changed(health);
         let updated = |change: &Change| matches!(change, Change::Updated { .. });
         if !changes.iter().all(updated) {
-            let inventory = with_the_lost(self.node.inventory(), inventory);
-            self.renew(inventory).await;
+            self.renew(self.later(inventory)).await;
         }
     }
 
-    /// Offers what this inventory holds; where that is not possible, only what it still has of what was offered, and the node is
-    /// read again later.
-    async fn renew(&mut self, inventory: Inventory) {
+    /// The machine as a later reading shows it.
+    fn later(&self, reading: &Inventory) -> Machine {
+        let machine = self.node.machine();
+        machine.with(reading.clone()).keeping(&machine.inventory)
+    }
+
+    /// Offers what this machine has; where that is not possible, only what it still has of what was offered, and the node is read
+    /// again later.
+    async fn renew(&mut self, machine: Machine) {
         let config = self.config.clone();
-        let machine = self.node.machine().with(inventory.clone());
+        let inventory = machine.inventory.clone();
         let renewed = off_the_runtime(move || Node::of(machine, &config));
         match renewed.await {
             Ok(node) => self.node = node,
@@ -395,7 +418,7 @@ impl Supervisor {
         *self.node.claims() = Some(claims);
         if !hold {
             tracing::info!("the GPUs have other owners");
-            self.renew(self.node.inventory().clone()).await;
+            self.renew(self.node.machine().clone()).await;
         }
         !hold
     }
@@ -410,7 +433,7 @@ impl Supervisor {
     }
 
     /// Takes into account what was seen of them.
-    fn looked(&mut self, reading: &gpu_core::Result<Inventory>) {
+    async fn looked(&mut self, reading: &gpu_core::Result<Inventory>) {
         let now = self.now();
         let mut changes = Vec::new();
         for gpu in self.health.patients() {
@@ -422,19 +445,25 @@ impl Supervisor {
             changes.extend(self.health.looked(now, &gpu, &finding));
         }
         self.health_changed(changes);
+        // The watcher tells of no GPU that was lost and then is taken out.
+        if let Ok(reading) = reading
+            && self.node.machine().has_lost_for_good(reading)
+        {
+            self.renew(self.later(reading)).await;
+        }
     }
 
-    /// Reads the node anew, and forgets what happened to its GPUs once it is read. The driver stays open and the watch goes on where
+    /// Reads the node anew, and forgets what happened to the GPUs that are read. The driver stays open and the watch goes on where
     /// nothing is amiss; else both begin anew. An error where that takes another process.
     async fn reload(&mut self) -> Result<()> {
         let sound = self.complaint.take().is_none() && self.health.patients().is_empty();
         let (machine, config) = (self.node.machine().clone(), self.config.clone());
         let Some(library) = machine.library.clone().filter(|_| sound) else {
-            return self.discover_and(HealthStates::forget).await;
+            return self.discover_and(forget_but_the_unread).await;
         };
         let read = off_the_runtime(move || {
             let inventory = library.inventory(&config.host_root)?;
-            Node::of(machine.with(inventory), &config)
+            Node::of(machine.with(inventory).keeping(&machine.inventory), &config)
         });
         match read.await {
             Ok(node) => {
@@ -449,16 +478,16 @@ impl Supervisor {
 
     /// Opens the driver and reads the node anew. An error where that takes another process.
     async fn discover(&mut self) -> Result<()> {
-        self.discover_and(|_| ()).await
+        self.discover_and(|_, _| ()).await
     }
 
     /// The same, and does this with what is known of health once the node is read.
-    async fn discover_and(&mut self, once_read: impl FnOnce(&mut HealthStates)) -> Result<()> {
+    async fn discover_and(&mut self, once_read: impl FnOnce(&mut HealthStates, &Machine)) -> Result<()> {
         self.retry = None;
-        let config = self.config.clone();
-        match off_the_runtime(move || Node::discover(&config)).await {
+        let (config, before) = (self.config.clone(), self.node.inventory().clone());
+        match off_the_runtime(move || Node::discover_after(&before, &config)).await {
             Ok(node) => {
-                once_read(&mut self.health);
+                once_read(&mut self.health, node.machine());
                 self.take(node);
             }
             Err(Error::Hardware(error)) if error.is_version_mismatch() => return Err(Error::DriverReplaced(error)),
@@ -490,7 +519,7 @@ impl Supervisor {
                 if same_machine {
                     Node::of(machine, &config)
                 } else {
-                    Node::discover(&config)
+                    Node::discover_after(&machine.inventory, &config)
                 }
             }
         });
@@ -537,20 +566,11 @@ fn watch_node(
         Ok(()) => ControlFlow::Continue(()),
         Err(_) => ControlFlow::Break(()),
     };
-    Watcher::start(library, node.inventory().clone(), watching, deliver).map(Some)
+    Watcher::start(library, node.machine().reading(), watching, deliver).map(Some)
 }
 
-/// The later reading, with the GPUs that it could not read as they were: pods that have them go on, and so the kubelet goes on
-/// knowing them. One that is gone without a problem was taken out.
-fn with_the_lost(before: &Inventory, later: &Inventory) -> Inventory {
-    let mut now = later.clone();
-    let lost = before.diff(later).into_iter().filter_map(|change| match change {
-        Change::Lost { gpu, .. } => before.gpu(&gpu),
-        _ => None,
-    });
-    now.gpus.extend(lost.cloned());
-    now.gpus.sort_by_key(|gpu| gpu.pci.address);
-    now
+fn forget_but_the_unread(health: &mut HealthStates, machine: &Machine) {
+    health.forget(|gpu| machine.unread().all(|(unread, _)| unread.uuid != *gpu));
 }
 
 async fn until(moment: Option<Instant>) {
