@@ -33,7 +33,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// A node that has no GPU yet is looked at again every ten seconds, and so is one that cannot be read unless
 /// [`fail_on_init_error`](gpu_sharing::config::Config::fail_on_init_error) is set. From then on it follows the node: MIG
 /// layouts, GPUs that come and go or get other [owners](NodeConfig::owners), a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
-/// a resource that stays keeps its socket and its stream, one that has nothing left is emptied and then ended. Where NVML does not
+/// a resource that stays keeps its socket and its stream; one that has nothing left is emptied, and ended once no pod has a device of
+/// it, which the kubelet tells at [`Sockets::pod_resources`]. Where NVML does not
 /// tell GPUs apart ([`Node::platform`]) there is nothing to follow.
 ///
 /// A new `config` is taken over while the node is served; where the node cannot be offered so, the old one stays, and that is

@@ -1,6 +1,6 @@
 //! A plugin that follows its node: what changes is changed, and nothing else.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use gpu_plugin::{
     Error, NodeConfig,
@@ -235,6 +235,65 @@ async fn another_configuration_is_taken_over_and_what_it_does_not_touch_goes_on(
         .map(|r| (r.name.as_str(), r.devices, r.healthy))
         .collect();
     assert_eq!(counts, [("nvidia.com/gpu", 4, 4), ("nvidia.com/gpu.shared", 0, 0)]);
+    plugin.stop().await;
+}
+
+/// The sockets that are open in a folder, connections included.
+fn open_sockets(folder: &Path) -> usize {
+    let folder = folder.to_str().expect("a name");
+    let sockets = fs::read_to_string("/proc/net/unix").expect("a table");
+    sockets.lines().filter(|line| line.contains(folder)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_that_is_withdrawn_ends_once_no_pod_has_any_of_it() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let named = |name: &str| {
+        let mut config = place.config();
+        let text =
+            format!("sharing: {{ timeSlicing: {{ resources: [{{ name: gpu, rename: {name}, replicas: 2 }}] }} }}");
+        let (file, _) = ConfigFile::parse(&text, Reading::Strict).expect("a configuration");
+        let naming = Options { naming: true };
+        config.config.sharing = Config::resolve(file, Flags::default(), naming).0.sharing;
+        config
+    };
+    let names: Vec<_> = (0..50).map(|n| format!("gpu-{n}")).collect();
+    let plugin = Plugin::told(named(&names[0]), &kubelet, true);
+    let resource = |name: &str| format!("nvidia.com/{name}");
+    offered(&kubelet, &resource(&names[0]), 8).await;
+    kubelet.admit("goes-on", "c", &resource(&names[0]), 1).await.unwrap();
+    let sockets = || open_sockets(kubelet.device_plugin_dir());
+    let of_one = sockets() - 1; // the kubelet's own
+    for name in &names[1..] {
+        plugin.configure(named(name));
+        offered(&kubelet, &resource(name), 8).await;
+    }
+    let left = async |expected: &[&str]| {
+        let mut status = plugin.status.subscribe();
+        let left = status.wait_for(|status| {
+            let names = status.resources.iter().map(|resource| resource.name.as_str());
+            names.eq(expected.iter().copied())
+        });
+        let left = tokio::time::timeout(5 * SOON, left).await;
+        drop(left.expect("in time").expect("it runs"));
+        let closed = async {
+            while sockets() != 1 + expected.len() * of_one {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, closed).await.expect("they are closed");
+    };
+    left(&[&resource("gpu-0"), &resource("gpu-49")]).await;
+    assert_eq!(kubelet.capacity("nvidia.com/gpu-7"), Some(0));
+
+    // It comes back, and what was kept for a pod was not registered anew.
+    plugin.configure(named("gpu-7"));
+    offered(&kubelet, "nvidia.com/gpu-7", 8).await;
+    assert_eq!(kubelet.registrations("nvidia.com/gpu-7"), 2);
+    kubelet.remove_pod("goes-on");
+    left(&["nvidia.com/gpu-7"]).await;
+    assert_eq!(kubelet.registrations("nvidia.com/gpu-0"), 1);
     plugin.stop().await;
 }
 

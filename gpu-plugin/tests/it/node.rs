@@ -28,9 +28,14 @@ pub(super) struct Plugin {
 
 impl Plugin {
     pub(super) fn start(config: NodeConfig, kubelet: &Kubelet) -> Self {
+        Self::told(config, kubelet, false)
+    }
+
+    /// The kubelet may tell what it knows and what pods have.
+    pub(super) fn told(config: NodeConfig, kubelet: &Kubelet, told: bool) -> Self {
         let sockets = Sockets {
             kubelet: kubelet.registration_socket(),
-            pod_resources: None,
+            pod_resources: told.then(|| kubelet.pod_resources_socket().to_owned()),
         };
         let (configs, status) = (Arc::new(watch::Sender::new(config)), Arc::<watch::Sender<_>>::default());
         let reload = Arc::new(Notify::new());
