@@ -8,11 +8,12 @@ use crate::{
     Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer,
 };
 
-use self::cdi::CdiFiles;
+use self::{answers::Prepared, cdi::CdiFiles, footing::Footing};
 pub(crate) use self::{machine::Machine, owners::Claims};
 
 mod answers;
 mod cdi;
+mod footing;
 mod machine;
 mod owners;
 
@@ -84,6 +85,7 @@ pub struct Node {
     remarks: Vec<String>,
     /// None where nobody is asked.
     claims: Option<Claims>,
+    footing: Footing,
 }
 
 impl Node {
@@ -139,6 +141,7 @@ impl Node {
             how: planned.how,
             remarks,
             claims,
+            footing: planned.footing,
         })
     }
 
@@ -170,6 +173,11 @@ impl Node {
     /// What was agreed on with the other owners of GPUs; none where nobody is asked.
     pub(crate) fn claims(&mut self) -> &mut Option<Claims> {
         &mut self.claims
+    }
+
+    /// Whether device nodes and CDI files are as they were when it was put in force.
+    pub(crate) fn stands(&self) -> bool {
+        self.footing.holds()
     }
 
     /// What is offered, by name.
@@ -205,6 +213,7 @@ struct Planned {
     how: How,
     remarks: Vec<String>,
     cdi_files: CdiFiles,
+    footing: Footing,
 }
 
 impl Planned {
@@ -214,7 +223,11 @@ impl Planned {
         let mut remarks = Vec::new();
         let refuses = |gpu: &GpuUuid| claims.is_some_and(|claims| claims.refuses(gpu));
         retain(&mut resources, |device| !device.gpu.as_ref().is_some_and(refuses));
-        let (answers, cdi_files) = answers::prepare(machine, config, &mut resources, &mut remarks)?;
+        let Prepared {
+            answers,
+            cdi_files,
+            footing,
+        } = answers::prepare(machine, config, &mut resources, &mut remarks)?;
         let mps = Mps::of(
             &machine.inventory,
             &config.config,
@@ -233,6 +246,7 @@ impl Planned {
             how,
             remarks,
             cdi_files,
+            footing,
         })
     }
 }

@@ -22,8 +22,8 @@ mod gate;
 /// Between looks at a node that has no driver or no GPU yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether something else than the GPUs is different: who owns them.
-const ROUND: Duration = Duration::from_secs(1);
+/// How often it is looked whether something else than the GPUs is different: who owns them, device nodes and CDI files.
+const ROUND: Duration = Duration::from_secs(2);
 
 /// How often the watcher asks which GPUs and MIG devices there are.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -32,7 +32,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 ///
 /// A node that has no GPU yet is looked at again every ten seconds, and so is one that cannot be read unless
 /// [`fail_on_init_error`](gpu_sharing::config::Config::fail_on_init_error) is set. From then on it follows the node: MIG
-/// layouts, GPUs that come and go or get other [owners](NodeConfig::owners), a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
+/// layouts, GPUs that come and go or get other [owners](NodeConfig::owners), device nodes that come and go, CDI files that somebody
+/// removed, a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
 /// a resource that stays keeps its socket and its stream; one that has nothing left is emptied, and ended once no pod has a device of
 /// it, which the kubelet tells at [`Sockets::pod_resources`]. Where NVML does not
 /// tell GPUs apart ([`Node::platform`]) there is nothing to follow.
@@ -408,6 +409,21 @@ impl Supervisor {
     /// Looks whether something else than the GPUs is different, and puts the node in force anew if it is. Whether it was.
     async fn go_round(&mut self) -> bool {
         self.round = Instant::now() + ROUND;
+        if !self.node.stands() {
+            tracing::info!("device nodes are other ones, or a CDI file is gone");
+        } else if self.has_other_owners().await {
+            tracing::info!("the GPUs have other owners");
+        } else {
+            return false;
+        }
+        self.renew(self.node.machine().clone()).await;
+        if !self.node.stands() {
+            self.round = Instant::now() + LOOK_AGAIN; // they are being made, or somebody takes them away
+        }
+        true
+    }
+
+    async fn has_other_owners(&mut self) -> bool {
         let Some(mut claims) = self.node.claims().take_if(|claims| !claims.are_untouched()) else {
             return false;
         };
@@ -417,10 +433,6 @@ impl Supervisor {
         })
         .await;
         *self.node.claims() = Some(claims);
-        if !hold {
-            tracing::info!("the GPUs have other owners");
-            self.renew(self.node.machine().clone()).await;
-        }
         !hold
     }
 

@@ -493,6 +493,31 @@ async fn gpus_that_another_owner_gives_up_or_takes_are_noticed_while_nothing_els
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn device_nodes_that_go_and_come_and_a_cdi_file_that_somebody_removed_are_noticed() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    let described = fs::read_to_string(place.cdi_file()).unwrap();
+    let (node, away) = (place.node.root().join("dev/nvidia2"), place.node.root().join("away"));
+    fs::rename(&node, &away).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    fs::rename(&away, &node).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+
+    fs::remove_dir_all(place.cdi_dir()).unwrap();
+    let written = async {
+        while fs::read_to_string(place.cdi_file()).ok().as_ref() != Some(&described) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, written).await.expect("it is written again");
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    assert_eq!(plugin.status().problems, [""; 0]);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_driver_that_is_replaced_takes_a_new_process() {
     let place = Place::new();
     let kubelet = place.kubelet().await;
