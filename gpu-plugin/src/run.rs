@@ -460,9 +460,9 @@ impl Supervisor {
         self.health_changed(changes);
         // The watcher tells of no GPU that was lost and then is taken out.
         if let Ok(reading) = reading
-            && self.node.machine().has_lost_for_good(reading)
+            && let Some(left) = self.node.machine().without_the_gone(reading)
         {
-            self.renew(self.later(reading)).await;
+            self.renew(left).await;
         }
     }
 

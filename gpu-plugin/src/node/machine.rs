@@ -100,11 +100,16 @@ impl Machine {
         reading
     }
 
-    /// Whether a GPU is neither in this later reading nor missing from it for a reason.
-    pub(crate) fn has_lost_for_good(&self, later: &Inventory) -> bool {
-        let gone =
-            |gpu: &Gpu| later.gpu(&gpu.uuid).is_none() && !later.problems.iter().any(|problem| problem.hides(gpu));
-        self.inventory.gpus.iter().any(gone)
+    /// The same machine without those of the GPUs that are kept which this later reading neither has nor misses for a reason; none
+    /// where it says nothing of that kind.
+    pub(crate) fn without_the_gone(&self, later: &Inventory) -> Option<Self> {
+        let is_gone = |gpu: &Gpu| {
+            let is_kept = self.unread().any(|(unread, _)| unread.uuid == gpu.uuid);
+            is_kept && later.gpu(&gpu.uuid).is_none() && !later.problems.iter().any(|problem| problem.hides(gpu))
+        };
+        let mut left = self.inventory.clone();
+        left.gpus.retain(|gpu| !is_gone(gpu));
+        (left.gpus.len() < self.inventory.gpus.len()).then(|| self.with(left))
     }
 
     /// What of the reading is amiss. What NVML does not tell of GPUs that are one device is not missed.
@@ -178,12 +183,13 @@ mod tests {
         // However often the node is read.
         let again = machine(&[0, 2], &[1]).keeping(&lost.inventory);
         assert_eq!(again.inventory, lost.inventory);
-        assert!(!lost.has_lost_for_good(&again.reading()));
+        assert!(lost.without_the_gone(&again.reading()).is_none());
         let back = machine(&[0, 1, 2], &[]).keeping(&again.inventory);
         assert_eq!((back.inventory.gpus.len(), back.unread().count()), (3, 0));
-        // It was taken out, and so was another that had not been lost.
+        // It was taken out. Of one that had not been lost another tells.
         let gone = machine(&[0], &[]);
-        assert!(again.has_lost_for_good(&gone.inventory));
+        let left = again.without_the_gone(&gone.inventory).unwrap();
+        assert_eq!(indices(&left.inventory), [0, 2]);
         assert_eq!(indices(&gone.keeping(&again.inventory).inventory), [0]);
     }
 
