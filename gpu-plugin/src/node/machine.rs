@@ -109,6 +109,7 @@ impl Machine {
         };
         let mut left = self.inventory.clone();
         left.gpus.retain(|gpu| !is_gone(gpu));
+        left.problems.clone_from(&later.problems);
         (left.gpus.len() < self.inventory.gpus.len()).then(|| self.with(left))
     }
 
@@ -189,7 +190,7 @@ mod tests {
         // It was taken out. Of one that had not been lost another tells.
         let gone = machine(&[0], &[]);
         let left = again.without_the_gone(&gone.inventory).unwrap();
-        assert_eq!(indices(&left.inventory), [0, 2]);
+        assert_eq!((indices(&left.inventory), left.problems().count()), (vec![0, 2], 0));
         assert_eq!(indices(&gone.keeping(&again.inventory).inventory), [0]);
     }
 
