@@ -147,9 +147,9 @@ async fn a_reload_forgets_what_happened_on_a_plugin_that_stays_registered() {
     kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
 
     // A GPU that is lost stays in the list all the same, and comes back by itself.
-    place.node.lose(3).unwrap();
-    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
     place.node.inject_xid(0, 79).unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
+    place.node.lose(3).unwrap();
     kubelet.wait_for_allocatable(GPU_RESOURCE, 2, SOON).await.unwrap();
     let lists = kubelet.events().len();
     plugin.reload.notify_one();
