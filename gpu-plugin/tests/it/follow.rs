@@ -189,21 +189,27 @@ async fn a_gpu_that_hangs_keeps_the_others_neither_from_the_start_nor_from_being
     let place = Place::new();
     let kubelet = place.kubelet().await;
     place.node.hang(1, Duration::from_mins(10)).unwrap();
+    // A call about it is given up after five seconds, and took thirty once.
+    let in_time = Duration::from_secs(25);
+    let offered = async |resource: &str, count| {
+        let told = kubelet.wait_for_allocatable(resource, count, in_time).await;
+        told.unwrap_or_else(|error| panic!("{resource}: {error}"));
+    };
     let plugin = Plugin::start(with_strategy(&place, MigStrategy::Mixed), &kubelet);
-    offered(&kubelet, GPU_RESOURCE, 3).await;
+    offered(GPU_RESOURCE, 3).await;
     place.node.restore(1).unwrap();
-    offered(&kubelet, GPU_RESOURCE, 4).await;
+    offered(GPU_RESOURCE, 4).await;
 
     place.node.hang(0, Duration::from_mins(10)).unwrap();
     place.node.set_mig_mode(2, true).unwrap();
     place.node.create_mig(2, "1g.10gb", None).unwrap();
-    offered(&kubelet, SMALL, 1).await;
+    offered(SMALL, 1).await;
     // It may yet answer, and is given while it may.
-    offered(&kubelet, GPU_RESOURCE, 3).await;
+    offered(GPU_RESOURCE, 3).await;
     place.node.inject_xid(3, 95).unwrap();
-    offered(&kubelet, GPU_RESOURCE, 2).await;
+    offered(GPU_RESOURCE, 2).await;
     place.node.restore(0).unwrap();
-    offered(&kubelet, GPU_RESOURCE, 3).await;
+    offered(GPU_RESOURCE, 3).await;
     plugin.stop().await;
 }
 
