@@ -9,8 +9,10 @@ use std::{
 
 mod cdi;
 mod device_plugin;
+mod flags;
 mod gpuctl;
 mod growth;
+mod help;
 #[cfg(feature = "stack")]
 mod label;
 mod mig;
