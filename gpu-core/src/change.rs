@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Gpu, GpuUuid, Inventory, MigUuid, Problem, ProblemKind};
+use crate::{Gpu, GpuUuid, Inventory, MigUuid, Problem};
 
 /// What is different between two readings of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ impl Inventory {
         let new = later.gpus.iter().filter(|gpu| self.gpu(&gpu.uuid).is_none());
         let new = new.map(|gpu| {
             let uuid = gpu.uuid.clone();
-            if self.problems.iter().any(|problem| hides(problem, gpu)) {
+            if self.problems.iter().any(|problem| problem.hides(gpu)) {
                 Change::Recovered { gpu: uuid }
             } else {
                 Change::Added { gpu: uuid }
@@ -119,23 +119,13 @@ impl Inventory {
 
 fn gone(gpu: &Gpu, problems: &[Problem]) -> Change {
     let uuid = gpu.uuid.clone();
-    match problems.iter().find(|problem| hides(problem, gpu)) {
+    match problems.iter().find(|problem| problem.hides(gpu)) {
         Some(problem) => Change::Lost {
             gpu: uuid,
             problem: problem.clone(),
         },
         None => Change::Removed { gpu: uuid },
     }
-}
-
-/// Whether the problem is why this GPU is not in the list. A GPU that is gone entirely is known by its index alone.
-fn hides(problem: &Problem, gpu: &Gpu) -> bool {
-    let same = match (&problem.uuid, &problem.pci) {
-        (Some(uuid), _) => *uuid == gpu.uuid,
-        (None, Some(address)) => *address == gpu.pci.address,
-        (None, None) => problem.index == gpu.index,
-    };
-    same && problem.kind != ProblemKind::Incomplete
 }
 
 fn differences(before: &Gpu, now: &Gpu) -> Vec<Change> {

@@ -174,6 +174,23 @@ impl OwnerFile {
         &self.path
     }
 
+    /// The files by which it shows that owners have changed: this one, and the socket of a DRA driver that is respected.
+    pub fn signs(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        std::iter::once(self.path.clone()).chain(self.socket())
+    }
+
+    /// A DRA driver that does not write the file, and so owns all GPUs: its socket. None where there is a file.
+    pub fn other_driver(&self) -> Option<PathBuf> {
+        // A socket that nobody listens on is a left-over.
+        let listens = |socket: &PathBuf| UnixStream::connect(socket).is_ok();
+        let absent = self.path.symlink_metadata().is_err();
+        self.socket().filter(|_| absent).filter(listens)
+    }
+
+    fn socket(&self) -> Option<PathBuf> {
+        self.kubelet.as_ref().map(|kubelet| kubelet.join(DRA_SOCKET))
+    }
+
     /// All claims; none where there is no file. It waits for nobody: the file is replaced as a whole.
     ///
     /// # Errors
@@ -255,8 +272,8 @@ impl OwnerFile {
         // The lock is another file: this one is replaced, and a lock would go with what it replaces.
         let _lock = self.lock()?;
         let existing = self.existing()?;
-        if existing.is_none() {
-            self.check_other_driver()?;
+        if let Some(socket) = self.other_driver() {
+            return Err(OwnershipError::OtherDraDriver { socket });
         }
         let before = existing.unwrap_or_default();
         let mut owners = before.clone();
@@ -265,16 +282,6 @@ impl OwnerFile {
             self.write(&owners)?;
         }
         Ok(())
-    }
-
-    fn check_other_driver(&self) -> Result<(), OwnershipError> {
-        let Some(kubelet) = &self.kubelet else { return Ok(()) };
-        let socket = kubelet.join(DRA_SOCKET);
-        // A socket that nobody listens on is a left-over.
-        match UnixStream::connect(&socket) {
-            Ok(_) => Err(OwnershipError::OtherDraDriver { socket }),
-            Err(_) => Ok(()),
-        }
     }
 
     fn beside(&self, extension: &str) -> PathBuf {
@@ -421,5 +428,12 @@ mod tests {
         file.claim(Owner::DevicePlugin, &[gpu(0)]).unwrap(); // what is left of the socket does not count
         let _listener = (fs::remove_file(&socket).unwrap(), UnixListener::bind(&socket).unwrap());
         file.claim(Owner::DevicePlugin, &[gpu(1)]).unwrap(); // nor does it where there is a file
+        assert_eq!(file.other_driver(), None);
+        assert_eq!(
+            file.signs().collect::<Vec<_>>(),
+            [file.path().to_owned(), socket.clone()]
+        );
+        fs::remove_file(file.path()).unwrap();
+        assert_eq!(file.other_driver(), Some(socket));
     }
 }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GpuUuid, PciAddress};
+use crate::{Gpu, GpuUuid, PciAddress};
 
 /// Something of a node that could not be read while the rest could.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +23,19 @@ pub struct Problem {
     pub call: String,
     /// What the driver answered.
     pub message: String,
+}
+
+impl Problem {
+    /// Whether it is why this GPU, which an earlier reading has, is not in the list. One that is gone entirely is known by its index
+    /// alone.
+    pub fn hides(&self, gpu: &Gpu) -> bool {
+        let same = match (&self.uuid, &self.pci) {
+            (Some(uuid), _) => *uuid == gpu.uuid,
+            (None, Some(address)) => *address == gpu.pci.address,
+            (None, None) => self.index == gpu.index,
+        };
+        same && self.kind != ProblemKind::Incomplete
+    }
 }
 
 impl fmt::Display for Problem {

@@ -52,6 +52,7 @@ mod error;
 mod gpu;
 #[cfg(feature = "gpu")]
 mod health;
+mod identity;
 mod known;
 #[cfg(feature = "gpu")]
 mod mps;

@@ -8,7 +8,8 @@ use crate::{
     Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer,
 };
 
-pub(crate) use self::machine::Machine;
+use self::cdi::CdiFiles;
+pub(crate) use self::{machine::Machine, owners::Claims};
 
 mod answers;
 mod cdi;
@@ -81,6 +82,8 @@ pub struct Node {
     resources: Vec<ResourceSet>,
     how: How,
     remarks: Vec<String>,
+    /// None where nobody is asked.
+    claims: Option<Claims>,
 }
 
 impl Node {
@@ -91,44 +94,43 @@ impl Node {
     /// file is written. This calls the driver and may take its time: run it off the async runtime.
     ///
     /// # Errors
-    /// Where the node as a whole cannot be read, or not be offered as it is configured, or its CDI file not be written.
+    /// Where the node as a whole cannot be read, or not be offered as it is configured, or its CDI file not be written. Owners and CDI
+    /// files are then as they were.
     pub fn discover(config: &NodeConfig) -> Result<Self> {
         Self::of(Machine::read(config)?, config)
     }
 
-    /// What is offered of this machine; claims the GPUs and writes the CDI files.
+    /// What is offered of this machine; claims the GPUs and writes the CDI files, once nothing refuses it any more.
     ///
     /// # Errors
     /// As [`discover`](Self::discover).
     pub(crate) fn of(machine: Machine, config: &NodeConfig) -> Result<Self> {
-        let inventory = &machine.inventory;
-        let Offer { mut resources, remarks } = offer(machine.platform, inventory, &config.config, &config.choice)?;
-        let mut remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
+        let offer = offer(machine.platform, &machine.inventory, &config.config, &config.choice)?;
         // Owners are of single GPUs.
-        if let Some(owners) = config.owners.as_ref().filter(|_| machine.platform == Platform::Nvml) {
-            let refused = owners::claim(owners, &gpus(&resources), &mut remarks);
-            let is_refused = |device: &OfferedDevice| device.gpu.as_ref().is_some_and(|gpu| refused.contains(gpu));
-            retain(&mut resources, |device| !is_refused(device));
+        let owners = config.owners.as_ref().filter(|_| machine.platform == Platform::Nvml);
+        let mut claims = owners.map(|owners| Claims::read(owners, gpus(&offer.resources)));
+        let mut planned = Planned::of(&machine, config, &offer, claims.as_ref())?;
+        if let Some(claims) = &mut claims {
+            while !claims.take(&gpus(&planned.resources)) {
+                planned = Planned::of(&machine, config, &offer, Some(claims))?;
+            }
         }
-        let answers = answers::prepare(&machine, config, &mut resources, &mut remarks)?;
-        let mps = Mps::of(
-            inventory,
-            &config.config,
-            &resources,
-            config.mps_root.clone(),
-            &mut remarks,
-        )?;
-        let how = How {
-            answers: Arc::new(answers),
-            mps: mps.map(Arc::new),
-            affinity: Arc::new(Affinity::of(inventory)),
-            policy: config.config.plugin.shared_devices_allocation_policy,
-        };
+        if let Err(error) = planned.cdi_files.write() {
+            claims.iter().for_each(Claims::take_back);
+            return Err(error);
+        }
+        let mut remarks: Vec<String> = offer.remarks.iter().map(ToString::to_string).collect();
+        if let Some(claims) = &mut claims {
+            claims.keep(&gpus(&planned.resources));
+            remarks.extend(claims.remarks());
+        }
+        remarks.extend(planned.remarks);
         Ok(Self {
             machine,
-            resources,
-            how,
+            resources: planned.resources,
+            how: planned.how,
             remarks,
+            claims,
         })
     }
 
@@ -157,6 +159,11 @@ impl Node {
         &self.machine
     }
 
+    /// What was agreed on with the other owners of GPUs; none where nobody is asked.
+    pub(crate) fn claims(&mut self) -> &mut Option<Claims> {
+        &mut self.claims
+    }
+
     /// What is offered, by name.
     pub fn resources(&self) -> &[ResourceSet] {
         &self.resources
@@ -181,6 +188,44 @@ impl Node {
     /// All that is amiss: the inventory's problems, where NVML tells GPUs apart, and the [`remarks`](Self::remarks).
     pub fn problems(&self) -> Vec<String> {
         self.machine.problems().chain(self.remarks.iter().cloned()).collect()
+    }
+}
+
+/// What is to be offered, before anything is claimed or written.
+struct Planned {
+    resources: Vec<ResourceSet>,
+    how: How,
+    remarks: Vec<String>,
+    cdi_files: CdiFiles,
+}
+
+impl Planned {
+    /// Of these resources what others do not claim.
+    fn of(machine: &Machine, config: &NodeConfig, offer: &Offer, claims: Option<&Claims>) -> Result<Self> {
+        let mut resources = offer.resources.clone();
+        let mut remarks = Vec::new();
+        let refuses = |gpu: &GpuUuid| claims.is_some_and(|claims| claims.refuses(gpu));
+        retain(&mut resources, |device| !device.gpu.as_ref().is_some_and(refuses));
+        let (answers, cdi_files) = answers::prepare(machine, config, &mut resources, &mut remarks)?;
+        let mps = Mps::of(
+            &machine.inventory,
+            &config.config,
+            &resources,
+            config.mps_root.clone(),
+            &mut remarks,
+        )?;
+        let how = How {
+            answers: Arc::new(answers),
+            mps: mps.map(Arc::new),
+            affinity: Arc::new(Affinity::of(&machine.inventory)),
+            policy: config.config.plugin.shared_devices_allocation_policy,
+        };
+        Ok(Self {
+            resources,
+            how,
+            remarks,
+            cdi_files,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use gpu_core::{
 };
 use tokio::{
     sync::{Notify, mpsc, watch},
-    task,
+    task::{self, JoinHandle},
     time::{self, Instant},
 };
 
@@ -22,6 +22,9 @@ mod gate;
 /// Between looks at a node that has no driver or no GPU yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether something else than the GPUs is different: who owns them.
+const ROUND: Duration = Duration::from_secs(1);
+
 /// How often the watcher asks which GPUs and MIG devices there are.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -29,7 +32,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 ///
 /// A node that has no GPU yet is looked at again every ten seconds, and so is one that cannot be read unless
 /// [`fail_on_init_error`](gpu_sharing::config::Config::fail_on_init_error) is set. From then on it follows the node: MIG
-/// layouts, GPUs that come and go, a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
+/// layouts, GPUs that come and go or get other [owners](NodeConfig::owners), a driver that is loaded anew, and the health of the GPUs. Only what has changed is changed:
 /// a resource that stays keeps its socket and its stream, one that has nothing left is emptied and then ended. Where NVML does not
 /// tell GPUs apart ([`Node::platform`]) there is nothing to follow.
 ///
@@ -129,6 +132,10 @@ struct Supervisor {
     watcher: Option<Watcher>,
     /// The remarks that were logged, so that each is logged once.
     said: Vec<String>,
+    /// The look at GPUs that goes on.
+    looking: Option<JoinHandle<gpu_core::Result<Inventory>>>,
+    /// When the next round is.
+    round: Instant,
     /// When the node is to be read anew, because it could not be.
     retry: Option<Instant>,
     /// Why it could not, so that it is said once.
@@ -157,6 +164,8 @@ impl Supervisor {
             events,
             watcher,
             said: Vec::new(),
+            looking: None,
+            round: Instant::now() + ROUND,
             retry: None,
             complaint: None,
             refused: None,
@@ -202,10 +211,19 @@ impl Supervisor {
                         self.settle(config, status).await;
                     }
                 }
-                () = until(look) => self.look().await,
+                () = until(look), if self.looking.is_none() => self.look(),
+                reading = finished(&mut self.looking) => self.looked(&reading),
                 () = until(self.gate.next_look()) => {
                     if self.gate.look() {
                         self.fleet.offer(self.node.resources(), self.node.how(), &self.gate, &self.health);
+                    }
+                }
+                // What could not be read or offered is tried again, and then all is.
+                () = time::sleep_until(self.round), if self.retry.is_none() => {
+                    if self.go_round().await
+                        && let Some(config) = self.refused.take()
+                    {
+                        self.settle(config, status).await;
                     }
                 }
                 () = until(self.retry) => {
@@ -331,8 +349,8 @@ impl Supervisor {
         }
         // Ailments that no event tells of: rows of memory that wait for a reset.
         for gpu in &inventory.gpus {
-            let finding = examine(inventory, &gpu.uuid);
-            if let Finding::Broken(_) = finding {
+            let finding = examine(inventory, gpu);
+            if let Finding::Broken(_) | Finding::WantsReset(_) = finding {
                 health.extend(self.health.looked(now, &gpu.uuid, &finding));
             }
         }
@@ -363,19 +381,43 @@ impl Supervisor {
         self.offer();
     }
 
-    /// Looks at the GPUs that are not healthy, or may not be.
-    async fn look(&mut self) {
-        let Some(library) = self.node.machine().library.clone() else {
-            return; // nothing is known of health there, and so nothing is looked at
+    /// Looks whether something else than the GPUs is different, and puts the node in force anew if it is. Whether it was.
+    async fn go_round(&mut self) -> bool {
+        self.round = Instant::now() + ROUND;
+        let Some(mut claims) = self.node.claims().take_if(|claims| !claims.are_untouched()) else {
+            return false;
         };
-        let root = self.config.host_root.clone();
-        let reading = off_the_runtime(move || library.inventory(&root)).await;
+        let (claims, hold) = off_the_runtime(move || {
+            let hold = claims.still_hold();
+            (claims, hold)
+        })
+        .await;
+        *self.node.claims() = Some(claims);
+        if !hold {
+            tracing::info!("the GPUs have other owners");
+            self.renew(self.node.inventory().clone()).await;
+        }
+        !hold
+    }
+
+    /// Begins to look at the GPUs that are not healthy, or may not be; others are followed meanwhile, since one may hang.
+    fn look(&mut self) {
+        // Nothing is known of health where there is none, and so nothing is looked at.
+        if let Some(library) = self.node.machine().library.clone() {
+            let root = self.config.host_root.clone();
+            self.looking = Some(task::spawn_blocking(move || library.inventory(&root)));
+        }
+    }
+
+    /// Takes into account what was seen of them.
+    fn looked(&mut self, reading: &gpu_core::Result<Inventory>) {
         let now = self.now();
         let mut changes = Vec::new();
         for gpu in self.health.patients() {
-            let finding = match &reading {
-                Ok(inventory) => examine(inventory, &gpu),
-                Err(error) => Finding::Away(chain(error)),
+            let finding = match (reading, self.node.inventory().gpu(&gpu)) {
+                (Ok(inventory), Some(gpu)) => examine(inventory, gpu),
+                (Ok(_), None) => Finding::Away("the driver does not list it".to_owned()),
+                (Err(error), _) => Finding::Away(chain(error)),
             };
             changes.extend(self.health.looked(now, &gpu, &finding));
         }
@@ -520,8 +562,19 @@ async fn until(moment: Option<Instant>) {
 
 /// A panic there is a panic here.
 async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match task::spawn_blocking(work).await {
-        Ok(done) => done,
+    finished(&mut Some(task::spawn_blocking(work))).await
+}
+
+/// What the task has done, once it has; it is none then. Never where there is none.
+async fn finished<T>(task: &mut Option<JoinHandle<T>>) -> T {
+    let Some(running) = task else {
+        return std::future::pending().await;
+    };
+    match running.await {
+        Ok(done) => {
+            *task = None;
+            done
+        }
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that ends cancels it, and that ends this future too.

@@ -18,9 +18,10 @@ use tokio::{sync::watch, task::JoinHandle, time};
 use crate::{
     Error, Resource, Result,
     error::chain,
+    identity::Identity,
     known,
     server::{OPTIONS, Server},
-    socket::{DirectoryWatch, Identity},
+    socket::DirectoryWatch,
 };
 
 /// Between attempts that may succeed without anybody's help.

@@ -1,8 +1,7 @@
-//! Seeing that the kubelet was restarted.
+//! Seeing that something happens where the sockets lie.
 
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,28 +12,6 @@ use tokio_stream::StreamExt;
 
 /// Looked at this often in any case: a directory that was replaced by a mount gives no event.
 const INTERVAL: Duration = Duration::from_secs(2);
-
-/// What tells a socket from one that took its path later. The inode alone is used again at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
-    device: u64,
-    inode: u64,
-    changed_s: i64,
-    changed_ns: i64,
-}
-
-impl Identity {
-    /// `None` where there is no such file, or it cannot be looked at.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
-        let metadata = fs::symlink_metadata(path).ok()?;
-        Some(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            changed_s: metadata.ctime(),
-            changed_ns: metadata.ctime_nsec(),
-        })
-    }
-}
 
 /// Wakes when something changes in the directory of the sockets, and every two seconds.
 pub(crate) struct DirectoryWatch {

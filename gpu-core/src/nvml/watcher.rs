@@ -74,7 +74,8 @@ enum Message {
 impl Watcher {
     /// Starts to watch the node that `inventory` was read from.
     ///
-    /// `deliver` is called on the watcher's own thread and ends it by [`ControlFlow::Break`].
+    /// `deliver` is called on threads of the watcher, one at a time, and ends it by [`ControlFlow::Break`]. While a call about one GPU
+    /// hangs, events of the others are delivered, and changes wait for as long as the library lets a call take.
     ///
     /// # Errors
     /// Where no thread can be started. A node without health events, or without GPUs, is watched all the same.
@@ -149,12 +150,8 @@ impl Watch {
                 refreshed = Instant::now();
             }
             read = match messages.recv_timeout(self.config.interval) {
-                Ok(Message::Health(Watched::Event(event))) => {
-                    if self.gate.deliver(NodeEvent::Health(event)).is_break() {
-                        return;
-                    }
-                    self.looks_different()
-                }
+                // It is delivered, and may come with more.
+                Ok(Message::Health(Watched::Event(_))) => self.looks_different(),
                 Ok(Message::Health(Watched::Interrupted(error))) => {
                     if self.gate.deliver(NodeEvent::Interrupted(error)).is_break() {
                         return;
@@ -194,10 +191,22 @@ impl Watch {
 
     /// Waits for the events of the GPUs that there are now. The new watch begins before the old one ends.
     fn watch_health(&mut self) -> Result<()> {
-        let commands = self.commands.clone();
-        let deliver = move |watched| match commands.send(Message::Health(watched)) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
+        let (commands, gate) = (self.commands.clone(), Arc::clone(&self.gate));
+        let deliver = move |watched| {
+            // At once, and not by the watcher's thread: that may be in a call about a GPU that hangs.
+            let flow = match &watched {
+                Watched::Event(event) => gate.deliver(NodeEvent::Health(event.clone())),
+                _ => ControlFlow::Continue(()),
+            };
+            let message = if flow.is_break() {
+                Message::Stop
+            } else {
+                Message::Health(watched)
+            };
+            match commands.send(message) {
+                Ok(()) => flow,
+                Err(_) => ControlFlow::Break(()),
+            }
         };
         let watch = HealthWatch::start(Arc::clone(&self.library), &self.inventory.gpus, deliver)?;
         let problems = watch.problems().to_vec();

@@ -118,6 +118,21 @@ fn health_events_pass_and_a_node_that_nobody_touches_is_silent() {
 }
 
 #[test]
+fn events_of_the_others_are_told_while_a_gpu_hangs() {
+    let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let (watcher, events) = watch(&simulated);
+    simulated.node.hang(0, Duration::from_mins(10)).unwrap();
+    std::thread::sleep(Duration::from_millis(200)); // for ten looks, of which one hangs
+    simulated.node.inject_xid(1, 79).unwrap();
+    match events.recv_timeout(SOON).unwrap() {
+        NodeEvent::Health(event) => assert_eq!(event.gpu.as_str(), simulated.node.gpus()[1].uuid),
+        other => panic!("{other:?}"),
+    }
+    watcher.stop();
+    simulated.node.restore(0).unwrap();
+}
+
+#[test]
 fn a_loss_is_told_by_the_wait_that_fails_and_not_at_the_next_look() {
     let simulated = Simulated::new(&NodeSpec::new("h100").gpus(2));
     let (_watcher, events) = watch_every(&simulated, Duration::from_mins(10));

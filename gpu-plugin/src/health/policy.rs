@@ -14,7 +14,8 @@ pub enum XidClass {
     Application,
     /// The GPU is unhealthy until it has been sound for a while: after a reset, or after the application was started anew.
     ResetRequired,
-    /// The GPU is unhealthy until it was away (reset, lost, or its driver loaded anew) and has been sound for a while since.
+    /// The GPU is unhealthy until it was away (lost, or its driver loaded anew) or waited for a reset and got it, and has been sound for
+    /// a while since.
     Fatal,
 }
 
@@ -41,7 +42,7 @@ impl fmt::Display for XidClass {
 /// exception, 109 context switch timeout.
 const APPLICATION_XIDS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
-/// 79: the GPU has fallen off the bus. It cannot be sound before it is back.
+/// 79: the GPU has fallen off the bus. It cannot be sound before it is back, or was reset.
 const FATAL_XIDS: [u64; 1] = [79];
 
 /// Which events mark a GPU unhealthy, and when it is healthy again.

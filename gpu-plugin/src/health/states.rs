@@ -12,6 +12,9 @@ use gpu_core::{
 use super::{Finding, HealthPolicy, XidClass};
 use crate::{Instance, OfferedDevice};
 
+/// How long a GPU may be silent before it is unhealthy, after a call about it was given up: some take ten seconds under load.
+const PATIENCE: Duration = Duration::from_secs(25);
+
 /// How a GPU is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
@@ -105,21 +108,24 @@ struct Ailment {
     health: Health,
     /// Since when it may have been sound: what happened last, or the last look that did not find it so.
     since: Duration,
-    /// It must be away before it can be well.
+    /// It must be away, or be reset, before it can be well.
     must_leave: bool,
+    /// It was seen to wait for a reset: once it waits no more, it was reset.
+    wants_reset: bool,
     next_look: Duration,
 }
 
 /// The health of a node's GPUs: a state machine over events and looks, with times that the caller tells.
 ///
 /// Times count from any one moment. A part that is not spoken of is healthy; one that is not healthy is looked at in intervals
-/// and becomes healthy again when it has been sound for [`HealthPolicy::quiet`]. After an Xid that is an application's the GPU is
-/// looked at as well, and stays what it is unless something is found.
+/// and becomes healthy again when it has been sound for [`HealthPolicy::quiet`]; after a fatal Xid only if it was away or was reset
+/// meanwhile. A reset is told by a GPU that waited for one and waits no more. After an Xid the GPU is looked at soon; where it is
+/// an application's, it stays what it is unless something is found.
 #[derive(Debug, Clone, Default)]
 pub struct HealthStates {
     policy: HealthPolicy,
     ailments: BTreeMap<Part, Ailment>,
-    /// Healthy GPUs that are to be looked at, and when.
+    /// GPUs that are to be looked at soon, and when.
     doubts: BTreeMap<GpuUuid, Duration>,
     /// When a GPU was looked at last.
     looked: BTreeMap<GpuUuid, Duration>,
@@ -170,13 +176,12 @@ impl HealthStates {
                     self.doubt(now, &event.gpu);
                     None
                 }
-                class => self.worsen(
-                    now,
-                    part,
-                    Health::Unhealthy,
-                    class == XidClass::Fatal,
-                    &format!("Xid {xid}"),
-                ),
+                class => {
+                    // The driver may tell at once what is to be done, and whoever does it may be quick.
+                    self.doubt(now, &event.gpu);
+                    let fatal = class == XidClass::Fatal;
+                    self.worsen(now, part, Health::Unhealthy, fatal, &format!("Xid {xid}"))
+                }
             },
             // Harm that is not contained comes with an Xid; what is left shows at a look.
             HealthEventKind::DoubleBitEcc if self.policy.examines() => {
@@ -194,7 +199,9 @@ impl HealthStates {
             _ => Health::Suspect,
         };
         let change = self.worsen(now, Part::whole(gpu), health, false, &problem.to_string());
-        self.left(gpu);
+        if problem.kind != ProblemKind::Hung {
+            self.left(gpu);
+        }
         change
     }
 
@@ -216,9 +223,17 @@ impl HealthStates {
         let mut changes = Vec::new();
         match finding {
             Finding::Broken(_) if !self.policy.examines() => {}
+            Finding::WantsReset(reason) => {
+                if self.policy.examines() {
+                    changes.extend(self.worsen(now, Part::whole(gpu), Health::Unhealthy, false, reason));
+                }
+                let ailing = self.ailments.iter_mut().filter(|(part, _)| ill(part));
+                ailing.for_each(|(_, ailment)| ailment.wants_reset = true);
+            }
             // Whether a healthy one is lost, or only late, is told by `lost`.
-            Finding::Away(_) if !self.ailments.keys().any(ill) => {}
-            Finding::Broken(reason) => {
+            Finding::Away(_) | Finding::Silent(_) if !self.ailments.keys().any(ill) => {}
+            Finding::Silent(_) if self.is_given_time(now, gpu) => {}
+            Finding::Silent(reason) | Finding::Broken(reason) => {
                 changes.extend(self.worsen(now, Part::whole(gpu), Health::Unhealthy, false, reason));
             }
             Finding::Away(reason) => {
@@ -227,6 +242,9 @@ impl HealthStates {
             }
             Finding::Sound => {
                 let quiet = self.policy.quiet;
+                for (_, ailment) in self.ailments.iter_mut().filter(|(part, _)| ill(part)) {
+                    ailment.must_leave &= !std::mem::take(&mut ailment.wants_reset);
+                }
                 let well = |ailment: &Ailment| {
                     let sound_for = now.saturating_sub(ailment.since);
                     ailment.health == Health::Suspect || (!ailment.must_leave && sound_for >= quiet)
@@ -279,6 +297,12 @@ impl HealthStates {
         self.looked.retain(|gpu, _| is_there(gpu));
     }
 
+    /// Whether a GPU may be silent for a while yet.
+    fn is_given_time(&self, now: Duration, gpu: &GpuUuid) -> bool {
+        let whole = self.ailments.get(&Part::whole(gpu));
+        whole.is_some_and(|ailment| ailment.health == Health::Suspect && now.saturating_sub(ailment.since) < PATIENCE)
+    }
+
     /// Has a GPU looked at soon, and no more often than ailing ones: an application may cause an Xid each moment.
     fn doubt(&mut self, now: Duration, gpu: &GpuUuid) {
         if self.policy.examines() {
@@ -306,12 +330,16 @@ impl HealthStates {
             health: Health::Healthy,
             since: now,
             must_leave: false,
+            wants_reset: false,
             next_look,
         });
         let from = known.health;
         known.health = from.max(health);
         known.since = now;
-        known.must_leave |= must_leave;
+        if must_leave {
+            // A reset before now is none.
+            (known.must_leave, known.wants_reset) = (true, false);
+        }
         known.next_look = known.next_look.min(next_look);
         (known.health != from).then(|| HealthChange {
             part,

@@ -6,7 +6,11 @@ use gpu_cdi::{Companion, DeviceRule, DriverFiles, Platform};
 use gpu_core::{Inventory, MigUuid};
 use gpu_sharing::config::{Config, DeviceListStrategy};
 
-use super::{Machine, NodeConfig, cdi, retain};
+use super::{
+    Machine, NodeConfig,
+    cdi::{self, CdiFiles},
+    retain,
+};
 use crate::{Answers, Error, NodePaths, ResourceSet, Result, names};
 
 /// Nodes that every container gets with the others, in the vendor's order.
@@ -17,13 +21,14 @@ const CONTROL_NODES: [&str; 4] = [
     "/dev/nvidia-modeset",
 ];
 
-/// Writes the CDI files if they are needed, and takes out the devices that a container could not start with.
+/// Describes the devices for CDI files if these are needed, and takes out those that a container could not start with.
 pub(super) fn prepare(
     machine: &Machine,
     config: &NodeConfig,
     resources: &mut Vec<ResourceSet>,
     remarks: &mut Vec<String>,
-) -> Result<Answers> {
+) -> Result<(Answers, CdiFiles)> {
+    let mut cdi_files = CdiFiles::default();
     let settings = &config.config;
     let imex_channels = imex_channels(config, remarks)?;
     let mut answers = Answers {
@@ -36,12 +41,12 @@ pub(super) fn prepare(
         nodes: None,
     };
     if resources.is_empty() {
-        return Ok(answers);
+        return Ok((answers, cdi_files));
     }
     let by_cdi = uses_cdi(settings);
     let by_nodes = settings.plugin.pass_device_specs && beside_cdi(settings);
     if !by_cdi && !by_nodes {
-        return Ok(answers);
+        return Ok((answers, cdi_files));
     }
     let mut discover = config.driver_files.clone();
     let driver = machine.inventory.driver.as_ref();
@@ -49,12 +54,12 @@ pub(super) fn prepare(
     let files = DriverFiles::discover(&discover)?;
     remarks.extend(files.problems.iter().map(ToString::to_string));
     if by_cdi {
-        cdi::describe(machine, &files, config, &mut answers, resources, remarks)?;
+        cdi_files = cdi::describe(machine, &files, config, &mut answers, resources, remarks)?;
     }
     if by_nodes {
         answers.nodes = Some(nodes(machine, &files, config, resources, remarks));
     }
-    Ok(answers)
+    Ok((answers, cdi_files))
 }
 
 pub(super) fn uses_cdi(config: &Config) -> bool {

@@ -1,8 +1,9 @@
 //! The plugin's CDI files.
 
+mod files;
 mod gpus;
 
-use std::{fs, path::Path};
+pub(super) use self::files::CdiFiles;
 
 use gpu_cdi::{DriverFiles, GenerateOptions, Kind, NameStrategy, Spec, generate_companion, generate_imex};
 use gpu_sharing::config::DeviceIdStrategy;
@@ -10,7 +11,8 @@ use gpu_sharing::config::DeviceIdStrategy;
 use super::{Machine, NodeConfig, answers::gates, retain};
 use crate::{Answers, ResourceSet, Result, names};
 
-/// Describes what is offered; what cannot be described is not offered, since a pod with it could not start.
+/// Describes what is offered, for files that are to be written; what cannot be described is not offered, since a pod with it could not
+/// start.
 pub(super) fn describe(
     machine: &Machine,
     files: &DriverFiles,
@@ -18,10 +20,11 @@ pub(super) fn describe(
     answers: &mut Answers,
     resources: &mut Vec<ResourceSet>,
     remarks: &mut Vec<String>,
-) -> Result<()> {
+) -> Result<CdiFiles> {
+    let mut cdi_files = CdiFiles::default();
     let mut options = options(config, "gpu");
-    let file = config.cdi_dir.join(names::CDI_FILE);
-    options.names = device_names(config.config.plugin.device_id_strategy, known(&file).as_ref());
+    let known = files::known(&config.cdi_dir.join(names::CDI_FILE));
+    options.names = device_names(config.config.plugin.device_id_strategy, known.as_ref());
     let (spec, skipped) = gpus::describe(machine, files, &config.driver_files, &options, remarks)?;
     let is_described = |name: &str| {
         let devices = spec.iter().flat_map(|spec| &spec.devices);
@@ -33,12 +36,12 @@ pub(super) fn describe(
         remarks.extend(skipped.iter().map(|skipped| format!("not offered: {skipped}")));
     }
     if let Some(spec) = spec {
-        write(&spec, &config.cdi_dir)?;
+        cdi_files.add(spec, &config.cdi_dir);
     }
     for (companion, _) in gates(&config.config) {
         match generate_companion(companion, files, &self::options(config, companion.as_str())) {
             Ok(spec) => {
-                write(&spec, &config.cdi_dir)?;
+                cdi_files.add(spec, &config.cdi_dir);
                 answers
                     .companions
                     .push(format!("{}/{companion}=all", names::CDI_VENDOR));
@@ -57,9 +60,9 @@ pub(super) fn describe(
         let channels: Result<Vec<_>, _> = answers.imex_channels.iter().map(channel).collect();
         let channels = channels.expect("the configuration takes channel 0 alone");
         let spec = generate_imex(files, &channels, &self::options(config, "imex-channel"))?;
-        write(&spec, &config.cdi_dir)?;
+        cdi_files.add(spec, &config.cdi_dir);
     }
-    Ok(())
+    Ok(cdi_files)
 }
 
 /// The names that answers have from here on, and those of the other kind where the file has them: the kubelet keeps the answers
@@ -87,19 +90,4 @@ fn options(config: &NodeConfig, class: &str) -> GenerateOptions {
     options.additional_gids = config.additional_gids;
     options.ipc_sockets = config.ipc_sockets;
     options
-}
-
-/// Writes the file of a spec unless it is there already: runtimes read anew whatever changes.
-fn write(spec: &Spec, folder: &Path) -> Result<()> {
-    let path = folder.join(format!("{}.json", spec.kind.file_stem()));
-    if known(&path).as_ref() != Some(spec) {
-        spec.write(&path)?;
-        tracing::info!(path = %path.display(), "wrote the CDI file");
-    }
-    Ok(())
-}
-
-/// The spec that is there; none where there is no file, or one that makes no sense.
-fn known(path: &Path) -> Option<Spec> {
-    Spec::from_text(&fs::read_to_string(path).ok()?, gpu_cdi::Format::Json).ok()
 }

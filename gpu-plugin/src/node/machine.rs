@@ -1,6 +1,6 @@
 //! The machine whose GPUs are offered.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use gpu_cdi::{Platform, PlatformSigns};
 use gpu_core::{
@@ -17,6 +17,10 @@ const PARTS: Parts = Parts {
     topology: true,
     ..Parts::DEVICES
 };
+
+/// How long one call about a GPU may keep the others waiting; that it is only late is for its health to tell. A GPU without
+/// persistence mode takes a second or two to wake.
+const CALL_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a machine is and has, as it was read.
 #[derive(Debug, Clone)]
@@ -88,7 +92,8 @@ fn platform(strategy: DiscoveryStrategy, found: Platform) -> Platform {
 }
 
 fn nvml(config: &NodeConfig) -> gpu_core::Result<(Arc<Library>, Inventory)> {
-    let library = Library::open(&config.library)?.with_parts(PARTS);
+    let library = Library::open(&config.library)?;
+    let library = library.with_parts(PARTS).with_call_timeout(CALL_LIMIT);
     let inventory = library.inventory(&config.host_root)?;
     Ok((Arc::new(library), inventory))
 }

@@ -158,6 +158,56 @@ async fn a_gpu_that_the_driver_wants_reset_is_unhealthy_until_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_with_a_fatal_xid_recovers_once_it_was_reset_and_not_by_time_alone() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::None), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    for gpu in [0, 1] {
+        place.node.inject_xid(gpu, 79).unwrap();
+    }
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    place.node.want_recovery(0, Recovery::Reset).unwrap();
+    // Three times as long as they would have to be sound.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(kubelet.allocatable(GPU_RESOURCE), Some(2));
+    place.node.reset(0).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    let uuid = &place.node.gpus()[1].uuid;
+    let ill: Vec<_> = plugin
+        .status()
+        .ailments
+        .into_iter()
+        .map(|ailment| ailment.part.gpu.to_string())
+        .collect();
+    assert_eq!(ill, [uuid.as_str()]);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_hangs_keeps_the_others_neither_from_the_start_nor_from_being_followed() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    place.node.hang(1, Duration::from_mins(10)).unwrap();
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::Mixed), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    place.node.restore(1).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+
+    place.node.hang(0, Duration::from_mins(10)).unwrap();
+    place.node.set_mig_mode(2, true).unwrap();
+    place.node.create_mig(2, "1g.10gb", None).unwrap();
+    offered(&kubelet, SMALL, 1).await;
+    // It may yet answer, and is given while it may.
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    place.node.inject_xid(3, 95).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 2).await;
+    place.node.restore(0).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_configuration_is_taken_over_and_what_it_does_not_touch_goes_on() {
     let place = Place::new();
     let kubelet = place.kubelet().await;
@@ -348,6 +398,38 @@ async fn gpus_are_claimed_and_those_of_another_are_left_to_it() {
     plugin.configs.send_replace(config);
     offered(&kubelet, GPU_RESOURCE, 2).await;
     assert_eq!(owned(Owner::DevicePlugin), 2);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gpus_that_another_owner_gives_up_or_takes_are_noticed_while_nothing_else_happens() {
+    let place = Place::new();
+    let file = OwnerFile::new(place.dir.path().join("owners.json"));
+    let uuids: Vec<_> = place.inventory().gpus.into_iter().map(|gpu| gpu.uuid).collect();
+    file.claim(Owner::MigManager, &uuids[2..3]).unwrap();
+    let kubelet = place.kubelet().await;
+    let mut config = place.config();
+    config.owners = Some(file.clone());
+    let plugin = Plugin::start(config, &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+
+    file.release(Owner::MigManager, &uuids[2..3]).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    let owner = |gpu| file.read().unwrap().owners.get(gpu).map(|claim| claim.owner);
+    assert_eq!(owner(&uuids[2]), Some(Owner::DevicePlugin));
+    assert_eq!(plugin.status().problems, [""; 0]);
+
+    // At one go, since what is given up is claimed again.
+    let mut taken = file.read().unwrap();
+    taken.owners.get_mut(&uuids[0]).unwrap().owner = Owner::Dra;
+    fs::write(file.path(), serde_json::to_string(&taken).unwrap()).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+
+    // Nobody has claimed anything; what is offered is claimed again.
+    fs::remove_file(file.path()).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    assert_eq!(owner(&uuids[0]), Some(Owner::DevicePlugin));
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
     plugin.stop().await;
 }
 

@@ -4,7 +4,9 @@
 use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use gpu_plugin::{
-    NodeConfig,
+    Error, Node, NodeConfig,
+    gpu_cdi::HookName,
+    gpu_core::ownership::OwnerFile,
     gpu_kubelet::double::Kubelet,
     gpu_sharing::{
         config::{Config, ConfigFile, DeviceListStrategy, Flags, Options, Reading},
@@ -80,6 +82,45 @@ async fn wait(kubelet: &Kubelet, resource: &str, allocatable: usize) {
         .expect("in time");
 }
 
+#[test]
+fn a_configuration_that_is_refused_leaves_owners_and_cdi_files_as_they_were() {
+    let shared = Shared::new(2);
+    let owners = OwnerFile::new(shared.place.dir.path().join("owners.json"));
+    let config = |text: &str| {
+        let mut config = shared.config(text);
+        config.config.plugin.device_list_strategy = vec![DeviceListStrategy::CdiCri];
+        config.owners = Some(owners.clone());
+        config
+    };
+    let mut first = config("version: v1");
+    first.choice.exclude = vec!["1".parse().expect("an index")];
+    Node::discover(&first).expect("a node");
+    let state = || {
+        let described = fs::read_to_string(shared.place.cdi_file()).expect("a CDI file");
+        (
+            owners.read().expect("owners").owners,
+            described,
+            shared.place.cdi_files(),
+        )
+    };
+    let before = state();
+    assert_eq!(before.0.len(), 1);
+
+    // Another file, and another GPU to claim.
+    let mut refused = config(&FOUR.replace("replicas: 4", "replicas: 1000"));
+    refused.disabled_hooks = HookName::parse_list("enable-cuda-compat").expect("a hook");
+    let error = Node::discover(&refused).expect_err("so many share no GPU");
+    assert!(matches!(error, Error::Mps(_)), "{error:?}");
+    assert_eq!(state(), before);
+
+    // What is refused by the folder, only when it is written.
+    let mut unwritable = config("version: v1");
+    unwritable.cdi_dir = shared.place.cdi_file();
+    let error = Node::discover(&unwritable).expect_err("that is no folder");
+    assert!(matches!(error, Error::Cdi(_)), "{error:?}");
+    assert_eq!(state(), before);
+}
+
 /// Recorded as `a100-mps-no-daemon`: the kubelet sees nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_daemon_nothing_is_registered() {
@@ -134,7 +175,7 @@ async fn answers_are_the_recorded_ones_with_the_limits_besides() {
     let shared = Shared::new(2);
     let mut config = shared.config(FOUR);
     config.config.plugin.device_list_strategy = vec![DeviceListStrategy::EnvVar];
-    let node = gpu_plugin::Node::discover(&config).expect("a node");
+    let node = Node::discover(&config).expect("a node");
     let resource = gpu_plugin::GpuResource::new(node.resources()[0].clone(), node.how().clone());
     let allocate = |ids: &[String]| gpu_plugin::Resource::allocate(&resource, ids);
     let gpu = &node.inventory().gpus[0];
@@ -181,7 +222,7 @@ fn mig_devices_are_refused_in_the_vendors_words() {
     let shared = Shared::new(1);
     shared.place.node.set_mig_mode(0, true).expect("the board has MIG");
     let text = format!("flags: {{ migStrategy: none }}\n{FOUR}");
-    let error = gpu_plugin::Node::discover(&shared.config(&text)).unwrap_err();
+    let error = Node::discover(&shared.config(&text)).unwrap_err();
     let words = "sharing using MPS is not supported for MIG devices";
     assert!(error.to_string().starts_with(words), "{error}");
 }

@@ -79,8 +79,7 @@ impl Held {
 /// multiples of four.
 fn starts(whole: u32, slices: u32) -> impl Iterator<Item = u32> {
     let step = if slices == 3 { 4 } else { slices.max(1) };
-    let last = whole.checked_sub(slices).filter(|_| slices > 0);
-    (0..=last.unwrap_or(0)).filter(move |start| last.is_some() && start % step == 0)
+    (0..(whole + 1).saturating_sub(slices)).step_by(step as usize)
 }
 
 /// The sizes that compute instances can have in a GPU instance, as the vendor's tools guess them: NVML tells only of
@@ -325,6 +324,7 @@ fn extend(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mig::{Instance, Placement};
 
     fn part(start: u32, slices: u32, pinned: bool) -> Part {
         Part { start, slices, pinned }
@@ -352,6 +352,23 @@ mod tests {
             (7, &[0]),
         ];
         check(7, seven);
+    }
+
+    #[test]
+    fn one_that_has_all_is_the_usual_case_and_is_not_written() {
+        let profile: Profile = "3g.40gb".parse().unwrap();
+        assert_eq!(Compute::of(&profile, vec![Part::whole(&profile)]), Compute::Whole);
+        let divided = vec![part(0, 2, false), part(2, 1, false)];
+        assert_eq!(Compute::of(&profile, divided.clone()), Compute::Parts(divided));
+        let less = vec![part(0, 2, false)];
+        assert_eq!(Compute::of(&profile, less.clone()), Compute::Parts(less));
+
+        let placement = Placement { start: 0, size: 4 };
+        let mut held = Held::whole(Instance { placement, profile }, false);
+        let written = |held: &Held| serde_json::to_value(held).unwrap();
+        assert!(written(&held).get("compute").is_none());
+        held.compute = Compute::Parts(vec![]);
+        assert!(written(&held).get("compute").is_some());
     }
 
     #[test]

@@ -44,11 +44,13 @@ enum What {
     NotWatched(&'static str),
     Sound,
     Broken,
+    WantsReset,
+    Silent,
     Away,
     DriverReloaded,
 }
 
-use What::{Away, Broken, DriverReloaded, Ecc, Lost, NotWatched, Sound, Xid, XidOf};
+use What::{Away, Broken, DriverReloaded, Ecc, Lost, NotWatched, Silent, Sound, WantsReset, Xid, XidOf};
 
 fn after(policy: HealthPolicy, story: &[(u64, What)]) -> HealthStates {
     let mut states = HealthStates::new(policy);
@@ -62,6 +64,8 @@ fn after(policy: HealthPolicy, story: &[(u64, What)]) -> HealthStates {
             NotWatched(kind) => drop(states.not_watched(now, &problem(kind))),
             Sound => drop(states.looked(now, &gpu(), &Finding::Sound)),
             Broken => drop(states.looked(now, &gpu(), &Finding::Broken("made up".to_owned()))),
+            WantsReset => drop(states.looked(now, &gpu(), &Finding::WantsReset("made up".to_owned()))),
+            Silent => drop(states.looked(now, &gpu(), &Finding::Silent("made up".to_owned()))),
             Away => drop(states.looked(now, &gpu(), &Finding::Away("made up".to_owned()))),
             DriverReloaded => states.driver_reloaded(),
         }
@@ -112,12 +116,46 @@ fn a_fatal_xid_wants_the_gpu_to_have_been_away() {
 }
 
 #[test]
+fn a_fatal_xid_wants_the_gpu_to_have_been_reset_where_it_stays() {
+    check(&[(0, Xid(79)), (5, WantsReset), (64, Sound)], Health::Unhealthy);
+    check(&[(0, Xid(79)), (5, WantsReset), (65, Sound)], Health::Healthy);
+    check(
+        &[(0, Xid(79)), (5, WantsReset), (10, Sound), (65, Sound)],
+        Health::Healthy,
+    );
+    check(&[(0, Xid(79)), (5, Broken), (1000, Sound)], Health::Unhealthy);
+    // What waited before the Xid tells nothing of a reset after it.
+    check(
+        &[(0, Xid(79)), (5, WantsReset), (10, Xid(79)), (1000, Sound)],
+        Health::Unhealthy,
+    );
+    check(&[(0, Xid(79)), (5, WantsReset), (65, Away)], Health::Unhealthy);
+    let (policy, _) = HealthPolicy::new("all", "79");
+    assert!(after(policy.clone(), &[(0, WantsReset)]).is_healthy(&device(None)));
+    assert!(after(policy, &[(0, Xid(79)), (5, WantsReset), (60, Sound)]).is_healthy(&device(None)));
+}
+
+#[test]
 fn a_gpu_that_is_lost_is_unhealthy_and_one_that_does_not_answer_is_suspect_first() {
     check(&[(0, Lost("lost"))], Health::Unhealthy);
     check(&[(0, Lost("hung"))], Health::Suspect);
     check(&[(0, Lost("hung")), (1, Away)], Health::Unhealthy);
     check(&[(0, Lost("hung")), (1, Sound)], Health::Healthy);
     check(&[(0, Lost("unreadable")), (1, Away), (30, Sound)], Health::Unhealthy);
+}
+
+#[test]
+fn a_gpu_that_is_silent_is_given_time_and_has_not_been_away() {
+    check(&[(0, Silent)], Health::Healthy); // that it hangs is told otherwise
+    check(&[(0, Lost("hung")), (1, Silent), (24, Silent)], Health::Suspect);
+    check(&[(0, Lost("hung")), (1, Silent), (25, Silent)], Health::Unhealthy);
+    check(&[(0, Lost("hung")), (25, Silent), (84, Sound)], Health::Unhealthy);
+    check(&[(0, Lost("hung")), (25, Silent), (85, Sound)], Health::Healthy);
+    check(&[(0, Xid(95)), (59, Silent), (60, Sound)], Health::Unhealthy);
+    check(
+        &[(0, Xid(79)), (1, Lost("hung")), (2, Silent), (1000, Sound)],
+        Health::Unhealthy,
+    );
 }
 
 #[test]
@@ -187,6 +225,8 @@ fn only_news_is_told() {
     );
     assert_eq!(states.event(Duration::from_secs(1), &xid), None);
     assert_eq!(states.patients(), [gpu()].into());
+    assert_eq!(states.next_look(), Some(Duration::ZERO));
+    assert_eq!(states.looked(Duration::ZERO, &gpu(), &Finding::Sound), []);
     assert_eq!(states.next_look(), Some(Duration::from_secs(5)));
     let changes = states.looked(Duration::from_secs(61), &gpu(), &Finding::Sound);
     assert_eq!((changes[0].from, changes[0].to), (Health::Unhealthy, Health::Healthy));
