@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     net::TcpStream,
-    os::unix::net::UnixListener,
+    os::unix::{fs::symlink, net::UnixListener},
     path::PathBuf,
     process::Command,
     time::Duration,
@@ -67,7 +67,7 @@ struct Row {
     shows: fn(&Seen) -> bool,
 }
 
-/// A simulated node, whose GPU 3 is divided, with an IMEX channel and a socket of the driver's.
+/// A simulated node, whose GPU 3 is divided, with a socket of the driver's.
 struct Stage {
     place: Place,
     port: u16,
@@ -386,7 +386,7 @@ async fn every_flag_of_the_device_plugin_changes_what_is_seen_of_it() {
     let mut shown = flags_alone(&stage).await;
     let channels = stage.place.node.root().join("dev/nvidia-caps-imex-channels");
     fs::create_dir_all(&channels).expect("a folder");
-    fs::write(channels.join("channel0"), "").expect("a node");
+    symlink("/dev/null", channels.join("channel0")).expect("a node");
     shown.extend(flags_together(&stage).await);
     #[cfg(feature = "stack")]
     shown.extend(super::label::flags_of_the_choice().await);

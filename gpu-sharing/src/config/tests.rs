@@ -378,20 +378,19 @@ fn what_is_no_yaml_is_said_in_words_for_who_wrote_it() {
 
 #[test]
 fn a_text_that_stands_for_far_more_is_refused_at_once() {
-    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-    for n in 1..10 {
+    let line = |n: usize| {
         let ten = vec![format!("*a{}", n - 1); 10].join(", ");
-        laughs += &format!("a{n}: &a{n} [{ten}]\n");
-    }
-    let nested = format!("{}{}", "&x [".repeat(60), "]".repeat(60));
+        format!("a{n}: &a{n} [{ten}]\n")
+    };
+    let laughs = (1..10).map(line).collect::<Vec<_>>().concat();
+    let laughs = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{laughs}");
+    let nested = format!("- {}{}\n", "&x [".repeat(60), "]".repeat(60)).repeat(500);
     let merged = format!("a: &a {{ b: c }}\nd:\n{}", "- <<: *a\n".repeat(90_000));
     let many = "- a\n".repeat(200_000);
     for text in [laughs, nested, merged, many] {
         for reading in [Reading::Strict, Reading::Lenient] {
-            let start = std::time::Instant::now();
-            ConfigFile::parse(&text, reading).unwrap_err();
-            // In a debug build on a busy machine; it is some hundredths of that.
-            assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+            let error = ConfigFile::parse(&text, reading).unwrap_err().to_string();
+            assert!(error.ends_with("its aliases repeat too much"), "{error}");
         }
     }
 }

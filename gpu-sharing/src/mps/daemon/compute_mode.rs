@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    fn nothing(error: Error) {
+    fn nothing<E: fmt::Display>(error: E) {
         panic!("{error}");
     }
 
