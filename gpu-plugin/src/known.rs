@@ -1,11 +1,11 @@
-//! Whether the kubelet still knows a resource that it has registered.
+//! What the kubelet knows of a resource that it has registered, and whether it needs it.
 
 use std::{path::Path, time::Duration};
 
 use gpu_kubelet::{
     connect,
     pod_resources::{AllocatableResourcesRequest, PodResourcesListerClient},
-    tonic::Request,
+    tonic::{Request, transport::Channel},
 };
 use tokio::time;
 
@@ -41,12 +41,55 @@ pub(crate) async fn forgotten(socket: Option<&Path>, resource: &impl Resource) {
     }
 }
 
+/// Completes when no pod has a device of a resource that offers none any more. Never where it is not told.
+///
+/// As long as one has, its containers may start again, and the kubelet starts none once the resource has ended for minutes: it misses
+/// the endpoint (`callPreStartContainerIfNeeded` in Kubernetes' `pkg/kubelet/cm/devicemanager/manager.go`).
+#[cfg(feature = "gpu")]
+pub(crate) async fn unused(socket: Option<&Path>, resource: &str) {
+    let Some(socket) = socket else {
+        return std::future::pending().await;
+    };
+    let mut in_a_row = 0;
+    while in_a_row < ANSWERS {
+        time::sleep(ASK).await;
+        in_a_row = match uses(socket, resource).await {
+            Ok(false) => in_a_row + 1,
+            Ok(true) => 0,
+            Err(error) => {
+                tracing::debug!("the kubelet does not tell what pods have: {}", chain(&*error));
+                0
+            }
+        };
+    }
+}
+
+type Answer<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
 /// Whether the kubelet can hand out a device of this resource.
-async fn knows(socket: &Path, resource: &str) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
-    let mut client = PodResourcesListerClient::new(connect(socket).await?);
+async fn knows(socket: &Path, resource: &str) -> Answer<bool> {
     let mut request = Request::new(AllocatableResourcesRequest {});
     request.set_timeout(ANSWER);
+    let mut client = client(socket).await?;
     let answer = time::timeout(ANSWER, client.get_allocatable_resources(request)).await??;
     let devices = answer.into_inner().devices;
     Ok(devices.iter().any(|device| device.resource_name == resource))
+}
+
+/// Whether a container has a device of this resource.
+#[cfg(feature = "gpu")]
+async fn uses(socket: &Path, resource: &str) -> Answer<bool> {
+    let mut request = Request::new(gpu_kubelet::pod_resources::ListPodResourcesRequest {});
+    request.set_timeout(ANSWER);
+    let mut client = client(socket).await?;
+    let answer = time::timeout(ANSWER, client.list(request)).await??;
+    let pods = answer.into_inner().pod_resources.into_iter();
+    let mut devices = pods
+        .flat_map(|pod| pod.containers)
+        .flat_map(|container| container.devices);
+    Ok(devices.any(|device| device.resource_name == resource))
+}
+
+async fn client(socket: &Path) -> Answer<PodResourcesListerClient<Channel>> {
+    Ok(PodResourcesListerClient::new(connect(socket).await?))
 }

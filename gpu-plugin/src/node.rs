@@ -8,11 +8,12 @@ use crate::{
     Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer,
 };
 
-use self::cdi::CdiFiles;
+use self::{answers::Prepared, cdi::CdiFiles, footing::Footing};
 pub(crate) use self::{machine::Machine, owners::Claims};
 
 mod answers;
 mod cdi;
+mod footing;
 mod machine;
 mod owners;
 
@@ -84,6 +85,7 @@ pub struct Node {
     remarks: Vec<String>,
     /// None where nobody is asked.
     claims: Option<Claims>,
+    footing: Footing,
 }
 
 impl Node {
@@ -98,6 +100,14 @@ impl Node {
     /// files are then as they were.
     pub fn discover(config: &NodeConfig) -> Result<Self> {
         Self::of(Machine::read(config)?, config)
+    }
+
+    /// The same, of a node that was read before: GPUs that cannot be read now stay as they were.
+    ///
+    /// # Errors
+    /// As [`discover`](Self::discover).
+    pub(crate) fn discover_after(before: &Inventory, config: &NodeConfig) -> Result<Self> {
+        Self::of(Machine::read(config)?.keeping(before), config)
     }
 
     /// What is offered of this machine; claims the GPUs and writes the CDI files, once nothing refuses it any more.
@@ -131,6 +141,7 @@ impl Node {
             how: planned.how,
             remarks,
             claims,
+            footing: planned.footing,
         })
     }
 
@@ -162,6 +173,11 @@ impl Node {
     /// What was agreed on with the other owners of GPUs; none where nobody is asked.
     pub(crate) fn claims(&mut self) -> &mut Option<Claims> {
         &mut self.claims
+    }
+
+    /// Whether device nodes and CDI files are as they were when it was put in force.
+    pub(crate) fn stands(&self) -> bool {
+        self.footing.holds()
     }
 
     /// What is offered, by name.
@@ -197,6 +213,7 @@ struct Planned {
     how: How,
     remarks: Vec<String>,
     cdi_files: CdiFiles,
+    footing: Footing,
 }
 
 impl Planned {
@@ -206,7 +223,11 @@ impl Planned {
         let mut remarks = Vec::new();
         let refuses = |gpu: &GpuUuid| claims.is_some_and(|claims| claims.refuses(gpu));
         retain(&mut resources, |device| !device.gpu.as_ref().is_some_and(refuses));
-        let (answers, cdi_files) = answers::prepare(machine, config, &mut resources, &mut remarks)?;
+        let Prepared {
+            answers,
+            cdi_files,
+            footing,
+        } = answers::prepare(machine, config, &mut resources, &mut remarks)?;
         let mps = Mps::of(
             &machine.inventory,
             &config.config,
@@ -225,6 +246,7 @@ impl Planned {
             how,
             remarks,
             cdi_files,
+            footing,
         })
     }
 }

@@ -47,8 +47,8 @@ pub struct Sockets {
     ///
     /// Default: `/var/lib/kubelet/device-plugins/kubelet.sock`.
     pub kubelet: PathBuf,
-    /// Where the kubelet tells what it can hand out, by which a registration that it has lost is noticed; where nobody listens
-    /// there, or `None`, it is not.
+    /// Where the kubelet tells what it can hand out and what pods have, by which it is noticed that it has lost a registration, or
+    /// needs one no more; where nobody listens there, or `None`, it is not.
     ///
     /// Default: `/var/lib/kubelet/pod-resources/kubelet.sock`.
     pub pod_resources: Option<PathBuf>,

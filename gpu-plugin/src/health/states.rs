@@ -205,12 +205,11 @@ impl HealthStates {
         change
     }
 
-    /// A GPU's events cannot be waited for. An old GPU that has none is well; one that fails when it is asked is not.
+    /// A GPU's events cannot be waited for. An old GPU that has none is well; one that fails when it is asked is not; what of one that
+    /// hangs is for [`lost`](Self::lost).
     pub fn not_watched(&mut self, now: Duration, problem: &Problem) -> Option<HealthChange> {
-        let gpu = problem
-            .uuid
-            .as_ref()
-            .filter(|_| problem.kind != ProblemKind::Incomplete)?;
+        let says_nothing = [ProblemKind::Incomplete, ProblemKind::Hung].contains(&problem.kind);
+        let gpu = problem.uuid.as_ref().filter(|_| !says_nothing)?;
         let reason = format!("its events cannot be watched: {problem}");
         self.worsen(now, Part::whole(gpu), Health::Unhealthy, true, &reason)
     }
@@ -284,10 +283,10 @@ impl HealthStates {
         }
     }
 
-    /// Forgets all that has happened: every GPU is healthy.
-    pub fn forget(&mut self) {
-        self.ailments.clear();
-        self.doubts.clear();
+    /// Forgets all that has happened to these GPUs: they are healthy.
+    pub fn forget(&mut self, which: impl Fn(&GpuUuid) -> bool) {
+        self.ailments.retain(|part, _| !which(&part.gpu));
+        self.doubts.retain(|gpu, _| !which(gpu));
     }
 
     /// Forgets GPUs that are there no more.

@@ -9,6 +9,7 @@ use gpu_sharing::config::{Config, DeviceListStrategy};
 use super::{
     Machine, NodeConfig,
     cdi::{self, CdiFiles},
+    footing::Footing,
     retain,
 };
 use crate::{Answers, Error, NodePaths, ResourceSet, Result, names};
@@ -21,14 +22,24 @@ const CONTROL_NODES: [&str; 4] = [
     "/dev/nvidia-modeset",
 ];
 
+/// What containers are told, and the files that this takes.
+pub(super) struct Prepared {
+    pub(super) answers: Answers,
+    pub(super) cdi_files: CdiFiles,
+    pub(super) footing: Footing,
+}
+
 /// Describes the devices for CDI files if these are needed, and takes out those that a container could not start with.
 pub(super) fn prepare(
     machine: &Machine,
     config: &NodeConfig,
     resources: &mut Vec<ResourceSet>,
     remarks: &mut Vec<String>,
-) -> Result<(Answers, CdiFiles)> {
+) -> Result<Prepared> {
     let mut cdi_files = CdiFiles::default();
+    let mut footing = Footing::new(&config.driver_files);
+    let channels = imex_nodes(config);
+    footing.add_nodes(channels.iter().map(|path| (path.as_str(), true)));
     let settings = &config.config;
     let imex_channels = imex_channels(config, remarks)?;
     let mut answers = Answers {
@@ -40,13 +51,14 @@ pub(super) fn prepare(
         imex_channels,
         nodes: None,
     };
-    if resources.is_empty() {
-        return Ok((answers, cdi_files));
-    }
     let by_cdi = uses_cdi(settings);
     let by_nodes = settings.plugin.pass_device_specs && beside_cdi(settings);
-    if !by_cdi && !by_nodes {
-        return Ok((answers, cdi_files));
+    if resources.is_empty() || (!by_cdi && !by_nodes) {
+        return Ok(Prepared {
+            answers,
+            cdi_files,
+            footing,
+        });
     }
     let mut discover = config.driver_files.clone();
     let driver = machine.inventory.driver.as_ref();
@@ -59,7 +71,31 @@ pub(super) fn prepare(
     if by_nodes {
         answers.nodes = Some(nodes(machine, &files, config, resources, remarks));
     }
-    Ok((answers, cdi_files))
+    let wanted = wanted_nodes(machine, &files);
+    footing.add_nodes(cdi_files.nodes().map(|path| (path, true)));
+    let is_found = |path: &String| files.device_node(path).is_some();
+    footing.add_nodes(wanted.iter().map(|path| (path.as_str(), is_found(path))));
+    footing.add_cdi_files(cdi_files.paths());
+    Ok(Prepared {
+        answers,
+        cdi_files,
+        footing,
+    })
+}
+
+/// The nodes that containers are to get, whether or not they are there.
+fn wanted_nodes(machine: &Machine, files: &DriverFiles) -> Vec<String> {
+    if machine.platform != Platform::Nvml {
+        return Vec::new();
+    }
+    let mut wanted: Vec<_> = CONTROL_NODES.iter().map(|path| (*path).to_owned()).collect();
+    for gpu in &machine.inventory.gpus {
+        wanted.push(format!("/dev/nvidia{}", gpu.minor));
+        let ours = format!("gpu{}/", gpu.minor);
+        let capabilities = files.capabilities.iter().filter(|(name, _)| name.starts_with(&ours));
+        wanted.extend(capabilities.map(|(_, minor)| format!("/dev/nvidia-caps/nvidia-cap{minor}")));
+    }
+    wanted
 }
 
 pub(super) fn uses_cdi(config: &Config) -> bool {
@@ -85,6 +121,13 @@ pub(super) fn gates(config: &Config) -> Vec<(Companion, &'static str)> {
     ];
     let enabled = gates.into_iter().filter(|(enabled, ..)| *enabled);
     enabled.map(|(_, companion, variable)| (companion, variable)).collect()
+}
+
+fn imex_nodes(config: &NodeConfig) -> Vec<String> {
+    let channels = config.config.imex.channel_ids.iter();
+    channels
+        .map(|channel| format!("{}{channel}", names::IMEX_NODE))
+        .collect()
 }
 
 /// The channels that are asked for and there.

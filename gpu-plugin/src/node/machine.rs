@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use gpu_cdi::{Platform, PlatformSigns};
 use gpu_core::{
-    Inventory,
+    Gpu, Inventory, Problem,
     nvml::{Library, Parts},
 };
 use gpu_sharing::config::DiscoveryStrategy;
@@ -72,6 +72,47 @@ impl Machine {
         }
     }
 
+    /// The same, and the GPUs that it could not read as they were before: pods that have them go on, and so the kubelet goes on
+    /// knowing them. One that is gone without a problem was taken out.
+    pub(crate) fn keeping(mut self, before: &Inventory) -> Self {
+        let unread = |gpu: &&Gpu| {
+            let is_known = self.inventory.gpu(&gpu.uuid).is_some();
+            !is_known && self.inventory.problems.iter().any(|problem| problem.hides(gpu))
+        };
+        let unread: Vec<_> = before.gpus.iter().filter(unread).cloned().collect();
+        self.inventory.gpus.extend(unread);
+        self.inventory.gpus.sort_by_key(|gpu| gpu.pci.address);
+        self
+    }
+
+    /// The GPUs that could not be read and are [kept](Self::keeping), and why they could not.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = (&Gpu, &Problem)> {
+        let gpus = self.inventory.gpus.iter();
+        gpus.filter_map(|gpu| Some((gpu, self.inventory.problems.iter().find(|problem| problem.hides(gpu))?)))
+    }
+
+    /// What was read, without the GPUs that are kept.
+    pub(crate) fn reading(&self) -> Inventory {
+        let mut reading = self.inventory.clone();
+        reading
+            .gpus
+            .retain(|gpu| self.unread().all(|(unread, _)| unread.uuid != gpu.uuid));
+        reading
+    }
+
+    /// The same machine without those of the GPUs that are kept which this later reading neither has nor misses for a reason; none
+    /// where it says nothing of that kind.
+    pub(crate) fn without_the_gone(&self, later: &Inventory) -> Option<Self> {
+        let is_gone = |gpu: &Gpu| {
+            let is_kept = self.unread().any(|(unread, _)| unread.uuid == gpu.uuid);
+            is_kept && later.gpu(&gpu.uuid).is_none() && !later.problems.iter().any(|problem| problem.hides(gpu))
+        };
+        let mut left = self.inventory.clone();
+        left.gpus.retain(|gpu| !is_gone(gpu));
+        left.problems.clone_from(&later.problems);
+        (left.gpus.len() < self.inventory.gpus.len()).then(|| self.with(left))
+    }
+
     /// What of the reading is amiss. What NVML does not tell of GPUs that are one device is not missed.
     pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
         let problems = match self.platform {
@@ -108,7 +149,50 @@ fn is_absent(error: &gpu_core::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn machine(gpus: &[u32], lost: &[u32]) -> Machine {
+        let gpu = |n| {
+            json!({
+                "index": n, "minor": n, "uuid": format!("GPU-0000000{n}-0000-0000-0000-000000000000"), "name": "x",
+                "pci": { "address": format!("0000:{n}a:00.0"), "id": "10de:2335" },
+            })
+        };
+        let problem =
+            |n| json!({ "index": n, "kind": "lost", "call": "nvmlDeviceGetHandleByIndex_v2", "message": "x" });
+        let gpus: Vec<_> = gpus.iter().map(gpu).collect();
+        let problems: Vec<_> = lost.iter().map(problem).collect();
+        Machine {
+            platform: Platform::Nvml,
+            library: None,
+            inventory: serde_json::from_value(json!({ "gpus": gpus, "problems": problems })).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_lost_is_kept_until_it_is_taken_out() {
+        let indices = |inventory: &Inventory| inventory.gpus.iter().map(|gpu| gpu.index).collect::<Vec<_>>();
+        let whole = machine(&[0, 1, 2], &[]);
+        let lost = machine(&[0, 2], &[1]).keeping(&whole.inventory);
+        assert_eq!(
+            (indices(&lost.inventory), indices(&lost.reading())),
+            (vec![0, 1, 2], vec![0, 2])
+        );
+        assert_eq!(lost.unread().map(|(gpu, _)| gpu.index).collect::<Vec<_>>(), [1]);
+        // However often the node is read.
+        let again = machine(&[0, 2], &[1]).keeping(&lost.inventory);
+        assert_eq!(again.inventory, lost.inventory);
+        assert!(lost.without_the_gone(&again.reading()).is_none());
+        let back = machine(&[0, 1, 2], &[]).keeping(&again.inventory);
+        assert_eq!((back.inventory.gpus.len(), back.unread().count()), (3, 0));
+        // It was taken out. Of one that had not been lost another tells.
+        let gone = machine(&[0], &[]);
+        let left = again.without_the_gone(&gone.inventory).unwrap();
+        assert_eq!((indices(&left.inventory), left.problems().count()), (vec![0, 2], 0));
+        assert_eq!(indices(&gone.keeping(&again.inventory).inventory), [0]);
+    }
 
     #[test]
     fn a_machine_is_taken_for_what_it_is_unless_it_is_asked_for_otherwise() {

@@ -1,6 +1,6 @@
 //! A plugin that follows its node: what changes is changed, and nothing else.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use gpu_plugin::{
     Error, NodeConfig,
@@ -238,6 +238,65 @@ async fn another_configuration_is_taken_over_and_what_it_does_not_touch_goes_on(
     plugin.stop().await;
 }
 
+/// The sockets that are open in a folder, connections included.
+fn open_sockets(folder: &Path) -> usize {
+    let folder = folder.to_str().expect("a name");
+    let sockets = fs::read_to_string("/proc/net/unix").expect("a table");
+    sockets.lines().filter(|line| line.contains(folder)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_that_is_withdrawn_ends_once_no_pod_has_any_of_it() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let named = |name: &str| {
+        let mut config = place.config();
+        let text =
+            format!("sharing: {{ timeSlicing: {{ resources: [{{ name: gpu, rename: {name}, replicas: 2 }}] }} }}");
+        let (file, _) = ConfigFile::parse(&text, Reading::Strict).expect("a configuration");
+        let naming = Options { naming: true };
+        config.config.sharing = Config::resolve(file, Flags::default(), naming).0.sharing;
+        config
+    };
+    let names: Vec<_> = (0..50).map(|n| format!("gpu-{n}")).collect();
+    let plugin = Plugin::told(named(&names[0]), &kubelet, true);
+    let resource = |name: &str| format!("nvidia.com/{name}");
+    offered(&kubelet, &resource(&names[0]), 8).await;
+    kubelet.admit("goes-on", "c", &resource(&names[0]), 1).await.unwrap();
+    let sockets = || open_sockets(kubelet.device_plugin_dir());
+    let of_one = sockets() - 1; // the kubelet's own
+    for name in &names[1..] {
+        plugin.configure(named(name));
+        offered(&kubelet, &resource(name), 8).await;
+    }
+    let left = async |expected: &[&str]| {
+        let mut status = plugin.status.subscribe();
+        let left = status.wait_for(|status| {
+            let names = status.resources.iter().map(|resource| resource.name.as_str());
+            names.eq(expected.iter().copied())
+        });
+        let left = tokio::time::timeout(5 * SOON, left).await;
+        drop(left.expect("in time").expect("it runs"));
+        let closed = async {
+            while sockets() != 1 + expected.len() * of_one {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, closed).await.expect("they are closed");
+    };
+    left(&[&resource("gpu-0"), &resource("gpu-49")]).await;
+    assert_eq!(kubelet.capacity("nvidia.com/gpu-7"), Some(0));
+
+    // It comes back, and what was kept for a pod was not registered anew.
+    plugin.configure(named("gpu-7"));
+    offered(&kubelet, "nvidia.com/gpu-7", 8).await;
+    assert_eq!(kubelet.registrations("nvidia.com/gpu-7"), 2);
+    kubelet.remove_pod("goes-on");
+    left(&["nvidia.com/gpu-7"]).await;
+    assert_eq!(kubelet.registrations("nvidia.com/gpu-0"), 1);
+    plugin.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configuration_that_does_not_suit_the_node_is_refused_and_the_old_one_stays() {
     let place = Place::new();
@@ -430,6 +489,31 @@ async fn gpus_that_another_owner_gives_up_or_takes_are_noticed_while_nothing_els
     offered(&kubelet, GPU_RESOURCE, 4).await;
     assert_eq!(owner(&uuids[0]), Some(Owner::DevicePlugin));
     assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_nodes_that_go_and_come_and_a_cdi_file_that_somebody_removed_are_noticed() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(place.config(), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    let described = fs::read_to_string(place.cdi_file()).unwrap();
+    let (node, away) = (place.node.root().join("dev/nvidia2"), place.node.root().join("away"));
+    fs::rename(&node, &away).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    fs::rename(&away, &node).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+
+    fs::remove_dir_all(place.cdi_dir()).unwrap();
+    let written = async {
+        while fs::read_to_string(place.cdi_file()).ok().as_ref() != Some(&described) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, written).await.expect("it is written again");
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    assert_eq!(plugin.status().problems, [""; 0]);
     plugin.stop().await;
 }
 

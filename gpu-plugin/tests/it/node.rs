@@ -28,9 +28,14 @@ pub(super) struct Plugin {
 
 impl Plugin {
     pub(super) fn start(config: NodeConfig, kubelet: &Kubelet) -> Self {
+        Self::told(config, kubelet, false)
+    }
+
+    /// The kubelet may tell what it knows and what pods have.
+    pub(super) fn told(config: NodeConfig, kubelet: &Kubelet, told: bool) -> Self {
         let sockets = Sockets {
             kubelet: kubelet.registration_socket(),
-            pod_resources: None,
+            pod_resources: told.then(|| kubelet.pod_resources_socket().to_owned()),
         };
         let (configs, status) = (Arc::new(watch::Sender::new(config)), Arc::<watch::Sender<_>>::default());
         let reload = Arc::new(Notify::new());
@@ -130,7 +135,10 @@ async fn gpus_are_offered_and_one_with_an_xid_is_not() {
 async fn a_reload_forgets_what_happened_on_a_plugin_that_stays_registered() {
     let place = Place::new();
     let kubelet = place.kubelet().await;
-    let plugin = Plugin::start(place.config(), &kubelet);
+    let mut config = place.config();
+    config.health.quiet = Duration::from_millis(300);
+    config.health.probe_interval = Duration::from_millis(100);
+    let plugin = Plugin::start(config, &kubelet);
     kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
 
     place.node.inject_xid(0, 79).unwrap();
@@ -138,13 +146,24 @@ async fn a_reload_forgets_what_happened_on_a_plugin_that_stays_registered() {
     plugin.reload.notify_one();
     kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
 
-    // A GPU that is lost stays in the list until then, and comes back by itself.
-    place.node.lose(3).unwrap();
+    // A GPU that is lost stays in the list all the same, and comes back by itself.
+    place.node.inject_xid(0, 79).unwrap();
     kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
-    assert_eq!(kubelet.capacity(GPU_RESOURCE), Some(4));
+    place.node.lose(3).unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 2, SOON).await.unwrap();
+    let lists = kubelet.events().len();
     plugin.reload.notify_one();
-    let gone = |kubelet: &Kubelet| kubelet.capacity(GPU_RESOURCE) == Some(3);
-    kubelet.wait_until("a lost GPU is gone", SOON, gone).await.unwrap();
+    kubelet.wait_for_allocatable(GPU_RESOURCE, 3, SOON).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await; // longer than a GPU would have to be sound
+    assert_eq!(
+        (kubelet.allocatable(GPU_RESOURCE), kubelet.capacity(GPU_RESOURCE)),
+        (Some(3), Some(4))
+    );
+    assert_eq!(
+        kubelet.events().len(),
+        lists + 1,
+        "one list, in which the lost one is unhealthy"
+    );
     place.node.restore(3).unwrap();
     kubelet.wait_for_allocatable(GPU_RESOURCE, 4, SOON).await.unwrap();
 

@@ -321,7 +321,7 @@ fn apart(rest: &[(u32, u32)], chosen: &mut Vec<(u32, u32)>, end: &mut impl FnMut
 }
 
 /// For each set of places, the slots that no longer fit into it, summed.
-fn lost(table: &Table, occupied: u32) -> u32 {
+pub(crate) fn lost(table: &Table, occupied: u32) -> u32 {
     let mut shapes: Vec<(&Vec<u8>, u8)> = table.iter().map(|(_, starts, size, _)| (starts, *size)).collect();
     shapes.sort();
     shapes.dedup();

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use gpu_sharing::mig::{Fleet, Geometry, Instance, Mode, Profile, defragment, free};
+use gpu_sharing::mig::{Cost, Defragmentation, Fleet, GpuState, Instance, Mode, Profile, defragment, free};
 use proptest::prelude::*;
 
 use crate::{
@@ -96,6 +96,13 @@ proptest! {
     }
 
     #[test]
+    fn the_largest_block_that_so_few_moves_free(case in cases(1..=3, 3, 5, 1, 1), moves in 0_u32..4) {
+        let fleet = case.fleet();
+        let found = defragment(&fleet, moves).map(|found| (found.profile.clone(), u32::try_from(found.moves.len()).unwrap()));
+        prop_assert_eq!(found, largest(&case, &fleet, moves));
+    }
+
+    #[test]
     fn a_larger_block_is_free_and_nothing_is_lost(case in divided(1..=4, 4, 6, 1, 1), moves in 0_u32..4) {
         let fleet = case.fleet();
         if let Some(found) = defragment(&fleet, moves) {
@@ -103,20 +110,71 @@ proptest! {
             let after = found.plan.after(&fleet).unwrap();
             prop_assert_eq!(movable(&after), movable(&fleet));
             prop_assert_eq!(sizes(&after), sizes(&fleet));
-            let room = |fleet: &Fleet| {
-                fleet.gpus().iter().filter(|gpu| gpu.mode == Mode::Enabled).any(|gpu| {
-                    let blocks = gpu.board.spec(&found.profile).map(|spec| spec.placements.clone()).unwrap_or_default();
-                    blocks.into_iter().any(|placement| {
-                        let more = Instance { placement, profile: found.profile.clone() };
-                        let all = gpu.instances.iter().map(|held| held.instance.clone()).chain([more]);
-                        Geometry::from_instances(&gpu.board, all).is_ok()
-                    })
-                })
-            };
-            prop_assert!(!room(&fleet) && room(&after));
+            let gains = after.gpu(&found.gpu).unwrap();
+            prop_assert!(gains.board.spec(&found.profile).unwrap().placements.contains(&found.block));
+            prop_assert!(gains.instances.iter().all(|held| !held.instance.placement.overlaps(found.block)));
             for (before, after) in fleet.gpus().iter().zip(after.gpus()) {
                 prop_assert!(before.instances.iter().filter(|held| held.pinned).all(|held| after.instances.contains(held)));
             }
+            each_move_is_made(&found)?;
+            prop_assert_eq!(found.plan.cost, cost(&case, &found, &after));
+            prop_assert!(found.plan.at_least.destroyed <= found.plan.cost.destroyed);
         }
+    }
+}
+
+/// What comes first: the share of a GPU, then the fewest places.
+fn largest(case: &Case, fleet: &Fleet, moves: u32) -> Option<(Profile, u32)> {
+    let mut shapes = Vec::new();
+    for gpu in fleet.gpus().iter().filter(|gpu| gpu.mode == Mode::Enabled) {
+        for profile in gpu.board.base_profiles() {
+            let places = &gpu.board.spec(&profile)?.placements;
+            let share = f64::from(places[0].size) / f64::from(gpu.board.memory_slots());
+            shapes.push((share, places.len(), profile));
+        }
+    }
+    shapes.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(b.2.cmp(&a.2)));
+    for (_, _, profile) in shapes {
+        match fewest(case, fleet, &profile) {
+            Some(0) => return None, // there is room for it
+            Some(n) if n <= moves => return Some((profile, n)),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What a plan destroys and makes is what moves, once each.
+fn each_move_is_made(found: &Defragmentation) -> Result<(), TestCaseError> {
+    let changed = |name: &str| found.plan.changes.iter().find(|change| change.gpu == name);
+    for one in &found.moves {
+        let count = |instances: &[Instance], placement| {
+            let same = |instance: &&Instance| instance.profile == one.profile && instance.placement == placement;
+            instances.iter().filter(same).count()
+        };
+        let gone = changed(&one.from.0).map(|change| count(&change.destroyed, one.from.1));
+        let made = changed(&one.to.0).map(|change| count(&change.created, one.to.1));
+        prop_assert_eq!((gone, made), (Some(1), Some(1)));
+    }
+    let gone: usize = found.plan.changes.iter().map(|change| change.destroyed.len()).sum();
+    let made: usize = found.plan.changes.iter().map(|change| change.created.len()).sum();
+    prop_assert_eq!((gone, made), (found.moves.len(), found.moves.len()));
+    Ok(())
+}
+
+fn cost(case: &Case, found: &Defragmentation, after: &Fleet) -> Cost {
+    let (tables, _) = case.brute();
+    let lost = |(gpu, state): (&brute::Gpu, &GpuState)| {
+        let slots = state.instances.iter().flat_map(|held| {
+            let place = held.instance.placement;
+            place.start..place.start + place.size
+        });
+        brute::lost(&gpu.table, slots.fold(0, |mask, slot| mask | 1 << slot))
+    };
+    Cost {
+        destroyed: u32::try_from(found.moves.len()).expect("few"),
+        touched: u32::try_from(found.plan.changes.len()).expect("few"),
+        mode_changes: 0,
+        loss: tables.iter().zip(after.gpus()).map(lost).sum(),
     }
 }

@@ -186,6 +186,7 @@ fn a_gpu_that_fails_when_asked_for_events_is_unhealthy() {
     check(&[(0, NotWatched("unreadable"))], Health::Unhealthy);
     check(&[(0, NotWatched("no_permission"))], Health::Unhealthy);
     check(&[(0, NotWatched("incomplete"))], Health::Healthy); // not supported: an old GPU
+    check(&[(0, NotWatched("hung"))], Health::Healthy); // that it hangs is told otherwise
 }
 
 #[test]
@@ -231,6 +232,15 @@ fn only_news_is_told() {
     let changes = states.looked(Duration::from_secs(61), &gpu(), &Finding::Sound);
     assert_eq!((changes[0].from, changes[0].to), (Health::Unhealthy, Health::Healthy));
     assert_eq!(states.next_look(), None);
+}
+
+#[test]
+fn what_is_to_be_forgotten_is() {
+    let mut states = after(HealthPolicy::default(), &[(0, Xid(79)), (1, Xid(13))]);
+    states.forget(|gpu| gpu.as_str() != GPU);
+    assert!(!states.is_healthy(&device(None)) && !states.patients().is_empty());
+    states.forget(|_| true);
+    assert!(states.is_healthy(&device(None)) && states.patients().is_empty());
 }
 
 #[test]

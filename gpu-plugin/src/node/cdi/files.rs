@@ -19,6 +19,23 @@ impl CdiFiles {
         self.0.push((folder.join(name), spec));
     }
 
+    /// Where they are.
+    pub(in crate::node) fn paths(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.0.iter().map(|(path, _)| path.clone())
+    }
+
+    /// The device nodes that they name.
+    pub(in crate::node) fn nodes(&self) -> impl Iterator<Item = &str> {
+        let specs = self.0.iter().map(|(_, spec)| spec);
+        let edits = specs.flat_map(|spec| {
+            let devices = spec.devices.iter().map(|device| &device.container_edits);
+            devices.chain([&spec.container_edits])
+        });
+        edits
+            .flat_map(|edits| &edits.device_nodes)
+            .map(|node| node.path.as_str())
+    }
+
     /// Writes all of them, or leaves all as they were. One that is there already is not touched: runtimes read anew whatever changes.
     ///
     /// # Errors
