@@ -167,9 +167,6 @@ impl Stage {
             row("mofed-enabled", "true", |seen| {
                 seen.env("NVIDIA_MOFED") == Some("enabled")
             }),
-            row("imex-channel-ids", "0", |seen| {
-                seen.env("NVIDIA_IMEX_CHANNELS") == Some("0")
-            }),
             row("shared-devices-allocation-policy", "packed", |seen| {
                 let mut gpus = seen.ids.iter().filter_map(|id| id.split("::").next());
                 gpus.next() == gpus.next()
@@ -219,10 +216,9 @@ impl Stage {
         let pod_resources = UnixListener::bind(self.path("pod-resources.sock")).expect("a socket");
         pod_resources.set_nonblocking(true).expect("it can be set");
         let running = Running::start(&mut command);
-        kubelet
-            .wait_for_allocatable(resource, count, LONG)
-            .await
-            .expect("in time");
+        if let Err(error) = kubelet.wait_for_allocatable(resource, count, LONG).await {
+            panic!("{error}; the log says:\n{}", stderr(&running.stop()));
+        }
         let two = kubelet.admit("pod", "c", resource, 2).await.expect("it is admitted");
         let mut seen = Seen {
             ids: two.device_ids,
@@ -349,6 +345,9 @@ async fn flags_alone(stage: &Stage) -> Vec<&'static str> {
     assert_eq!(kubelet.devices(GPU)[0].id, "tegra");
     drop(running);
 
+    let channels = stage.place.node.root().join("dev/nvidia-caps-imex-channels");
+    fs::create_dir_all(&channels).expect("a folder");
+    symlink("/dev/null", channels.join("channel0")).expect("a node");
     // The file is as the vendor's daemon makes it.
     let kubelet = stage.kubelet("mps").await;
     let started = stage.path("root/nvidia.com/gpu");
@@ -360,7 +359,7 @@ async fn flags_alone(stage: &Stage) -> Vec<&'static str> {
     mps.env("KUBELET_SOCKET", kubelet.registration_socket())
         .env("CONFIG_FILE", stage.path("mps.yaml"))
         .env("GPU_EXCLUDE_GPUS", "3")
-        .arg("--mps-root=/run/mine")
+        .args(["--mps-root=/run/mine", "--imex-channel-ids=0"])
         .arg(format!("--mps-dir={}", stage.path("root").display()));
     let running = Running::start(&mut mps);
     kubelet.wait_for_allocatable(GPU, 12, LONG).await.expect("in time");
@@ -370,8 +369,13 @@ async fn flags_alone(stage: &Stage) -> Vec<&'static str> {
         mounts.iter().any(|mount| mount.host_path == "/run/mine/shm"),
         "{mounts:?}"
     );
+    assert_eq!(
+        admission.response.envs.get("NVIDIA_IMEX_CHANNELS").map(String::as_str),
+        Some("0")
+    );
     drop(running);
     vec![
+        "imex-channel-ids",
         "imex-required",
         "fail-on-init-error",
         "device-discovery-strategy",
@@ -384,9 +388,6 @@ async fn flags_alone(stage: &Stage) -> Vec<&'static str> {
 async fn every_flag_of_the_device_plugin_changes_what_is_seen_of_it() {
     let stage = Stage::new();
     let mut shown = flags_alone(&stage).await;
-    let channels = stage.place.node.root().join("dev/nvidia-caps-imex-channels");
-    fs::create_dir_all(&channels).expect("a folder");
-    symlink("/dev/null", channels.join("channel0")).expect("a node");
     shown.extend(flags_together(&stage).await);
     #[cfg(feature = "stack")]
     shown.extend(super::label::flags_of_the_choice().await);

@@ -48,6 +48,12 @@ impl Running {
         rustix::process::kill_process(self.id(), signal).expect("the program runs");
     }
 
+    /// Its output, once it is killed if it has not ended.
+    fn stop(mut self) -> Output {
+        let _ = self.child.kill();
+        self.end(LONG)
+    }
+
     /// Its exit code and output, once it has ended by itself.
     fn end(mut self, within: Duration) -> Output {
         // Read meanwhile, so that no full pipe keeps it.
