@@ -17,6 +17,10 @@ const ASK: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
+/// How often at least it is asked what is used for long.
+#[cfg(feature = "gpu")]
+const RARELY: Duration = Duration::from_secs(30);
+
 /// How often in a row it has to know nothing: the list of devices may be on its way.
 const ANSWERS: u32 = 2;
 
@@ -50,15 +54,16 @@ pub(crate) async fn unused(socket: Option<&Path>, resource: &str) {
     let Some(socket) = socket else {
         return std::future::pending().await;
     };
-    let mut in_a_row = 0;
+    let (mut in_a_row, mut pause) = (0, ASK);
     while in_a_row < ANSWERS {
-        time::sleep(ASK).await;
-        in_a_row = match uses(socket, resource).await {
-            Ok(false) => in_a_row + 1,
-            Ok(true) => 0,
+        time::sleep(pause).await;
+        let used = uses(socket, resource).await;
+        (in_a_row, pause) = match used {
+            Ok(false) => (in_a_row + 1, ASK),
+            Ok(true) => (0, RARELY.min(pause * 2)),
             Err(error) => {
                 tracing::debug!("the kubelet does not tell what pods have: {}", chain(&*error));
-                0
+                (0, RARELY.min(pause * 2))
             }
         };
     }

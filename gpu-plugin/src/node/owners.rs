@@ -177,3 +177,118 @@ impl Claims {
 fn signs(file: &OwnerFile) -> Vec<Option<Identity>> {
     file.signs().map(|path| Identity::of(&path)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::net::UnixListener};
+
+    use gpu_core::ownership::DRA_SOCKET;
+
+    use super::*;
+
+    fn gpu(number: u32) -> GpuUuid {
+        format!("GPU-{number:08}-0000-0000-0000-000000000000").parse().unwrap()
+    }
+
+    fn gpus<const N: usize>(numbers: [u32; N]) -> Vec<GpuUuid> {
+        numbers.into_iter().map(gpu).collect()
+    }
+
+    struct Place {
+        folder: tempfile::TempDir,
+        file: OwnerFile,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let file = OwnerFile::new(folder.path().join("owners.json")).kubelet(folder.path());
+            Self { folder, file }
+        }
+
+        fn claims<const N: usize>(&self, wanted: [u32; N]) -> Claims {
+            Claims::read(&self.file, gpus(wanted))
+        }
+
+        #[track_caller]
+        fn check<const N: usize>(&self, expected: [(u32, Owner); N]) {
+            let owners = self.file.read().unwrap().owners.into_iter();
+            let owners: Vec<_> = owners.map(|(gpu, claim)| (gpu, claim.owner)).collect();
+            assert_eq!(owners, expected.map(|(number, owner)| (gpu(number), owner)));
+        }
+    }
+
+    /// Whether it shows that somebody else has come or gone.
+    fn noticed(claims: &mut Claims) -> bool {
+        !claims.are_untouched() && !claims.still_hold()
+    }
+
+    #[test]
+    fn what_is_free_is_claimed_and_what_is_wanted_no_more_given_up() {
+        let place = Place::new();
+        place.file.claim(Owner::Dra, &gpus([1])).unwrap();
+        place.file.claim(Owner::DevicePlugin, &gpus([3])).unwrap();
+        let mut claims = place.claims([0, 1, 2]);
+        assert_eq!(
+            [0, 1, 2].map(|number| claims.refuses(&gpu(number))),
+            [false, true, false]
+        );
+        place.check([(1, Owner::Dra), (3, Owner::DevicePlugin)]);
+        assert!(claims.take(&gpus([0, 2])));
+        claims.keep(&gpus([0, 2]));
+        let ours = Owner::DevicePlugin;
+        place.check([(0, ours), (1, Owner::Dra), (2, ours)]);
+        let path = place.file.path().display();
+        assert_eq!(
+            claims.remarks(),
+            [format!("{} is not offered: it is owned by dra ({path})", gpu(1))]
+        );
+        assert!(!noticed(&mut claims), "they are our own changes");
+        place.file.claim(Owner::Dra, &gpus([7])).unwrap();
+        assert!(!noticed(&mut claims), "it is nobody's here");
+        place.file.release(Owner::Dra, &gpus([1])).unwrap();
+        assert!(noticed(&mut claims));
+    }
+
+    #[test]
+    fn another_that_is_faster_is_left_its_gpus() {
+        let place = Place::new();
+        let mut claims = place.claims([0, 1]);
+        place.file.claim(Owner::MigManager, &gpus([1])).unwrap();
+        assert!(!claims.take(&gpus([0, 1])));
+        assert!(claims.refuses(&gpu(1)) && !claims.refuses(&gpu(0)));
+        assert!(claims.take(&gpus([0])));
+        place.check([(0, Owner::DevicePlugin), (1, Owner::MigManager)]);
+        claims.take_back();
+        place.check([(1, Owner::MigManager)]);
+    }
+
+    #[test]
+    fn a_driver_that_writes_no_file_has_all_until_it_is_gone() {
+        let place = Place::new();
+        let socket = place.folder.path().join(DRA_SOCKET);
+        fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        let mut before = place.claims([0]);
+        let listener = UnixListener::bind(&socket).unwrap();
+        assert!(noticed(&mut before));
+        let mut claims = place.claims([0]);
+        assert!(claims.refuses(&gpu(0)));
+        assert!(claims.remarks()[0].starts_with("no GPU is offered: another DRA driver listens on "));
+        assert!(claims.take(&[]) && !noticed(&mut claims));
+        drop(listener); // its socket stays
+        assert!(noticed(&mut claims));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_takes_nothing_away_and_is_looked_at_when_it_changes() {
+        let place = Place::new();
+        fs::write(place.file.path(), "{").unwrap();
+        let mut claims = place.claims([0]);
+        assert!(!claims.refuses(&gpu(0)) && claims.take(&gpus([0])));
+        claims.keep(&gpus([0]));
+        assert!(claims.remarks()[0].starts_with("nobody is asked who owns the GPUs: "));
+        assert!(!noticed(&mut claims));
+        fs::write(place.file.path(), r#"{ "version": 1, "owners": {} }"#).unwrap();
+        assert!(noticed(&mut claims));
+    }
+}
