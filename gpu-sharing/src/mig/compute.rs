@@ -1,4 +1,8 @@
-use std::collections::BTreeMap;
+use std::{
+    cmp::{Reverse, min_by_key},
+    collections::BTreeMap,
+    ops::BitOr,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -123,12 +127,6 @@ impl Choice {
 /// Shares out the wanted compute instances (size and count) among GPU instances of `whole` slices, of which each gets one at
 /// least; those in use stay, and as many others as can. `None` if it cannot be.
 pub(crate) fn divide(whole: u32, instances: &[Vec<Part>], wanted: &[(u32, u32)]) -> Option<Division> {
-    let total: u64 = wanted.iter().map(|&(size, n)| u64::from(size) * u64::from(n)).sum();
-    let count: u64 = wanted.iter().map(|&(_, n)| u64::from(n)).sum();
-    let room = u64::from(whole) * instances.len() as u64;
-    if total > room || count < instances.len() as u64 {
-        return None;
-    }
     let (sizes, open): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
     let choices: Vec<_> = instances.iter().map(|parts| exact(whole, parts, &sizes)).collect();
     let (destroyed, picked) = share(whole, &choices, &sizes, open)?;
@@ -150,7 +148,7 @@ pub(crate) fn packed(whole: u32, parts: &[Part]) -> Option<Vec<Part>> {
             slices,
             pinned: false,
         };
-        let taken = packed.iter().fold(0, |mask, part| mask | part.mask());
+        let taken = occupied(&packed);
         packed.push(starts(whole, slices).map(at).find(|part| part.mask() & taken == 0)?);
     }
     Some(packed)
@@ -173,8 +171,8 @@ pub(crate) fn fewest(whole: u32, wanted: &[(u32, u32)]) -> Option<u32> {
         .or(Some(parts))
 }
 
-/// More GPU instances than any GPU has: refused anyway, so that nobody needs to know whether these are enough.
-const MOST: u32 = 8;
+/// As many GPU instances as a GPU can have. More are refused anyway, so that nobody needs to know whether these are enough.
+const MOST: u32 = 7;
 
 /// A choice for each GPU instance, so that together they have exactly what is `open` of each size and the fewest are destroyed.
 ///
@@ -198,9 +196,7 @@ fn share<'a>(whole: u32, choices: &'a [Vec<Choice>], sizes: &[u32], open: Vec<u3
                 };
                 let gone = destroyed.saturating_add(u32::try_from(choice.destroyed.len()).unwrap_or(u32::MAX));
                 let known = layer.entry(left).or_insert((gone, choice));
-                if gone < known.0 {
-                    *known = (gone, choice);
-                }
+                *known = min_by_key(*known, (gone, choice), |way| way.0);
             }
         }
         rests = layer.iter().map(|(open, &(gone, _))| (open.clone(), gone)).collect();
@@ -261,12 +257,14 @@ fn choices(
         })
     };
     let mut places: Vec<_> = sizes.iter().enumerate().flat_map(place).collect();
-    places.sort_unstable_by_key(|(part, _)| (std::cmp::Reverse(part.slices), part.start));
+    places.sort_unstable_by_key(|(part, _)| (Reverse(part.slices), part.start));
+    // What keeps the most first.
+    let mut keeps: Vec<u32> = (0..1 << idle.len().min(16)).rev().collect();
+    keeps.sort_by_key(|keep| Reverse(keep.count_ones()));
     let mut found: Vec<Choice> = Vec::new();
-    for keep in (0..1_u32 << idle.len().min(16)).rev() {
-        let kept = |at: &usize| keep & (1 << at) != 0;
-        let stay = (0..idle.len()).filter(kept).map(|at| idle[at]);
-        let stay: Vec<_> = pinned.iter().copied().chain(stay).collect();
+    for keep in keeps {
+        let (kept, destroyed): (Vec<_>, Vec<_>) = (0..idle.len()).partition(|at| keep & (1 << at) != 0);
+        let stay: Vec<_> = pinned.iter().copied().chain(kept.iter().map(|&at| idle[at])).collect();
         if !may_stay(&stay) {
             continue;
         }
@@ -275,32 +273,27 @@ fn choices(
             u32::try_from(same.count()).unwrap_or(u32::MAX)
         };
         let mut counts: Vec<_> = sizes.iter().map(of).collect();
-        let destroyed: Vec<_> = (0..idle.len()).filter(|at| !kept(at)).map(|at| idle[at]).collect();
-        let occupied = stay.iter().fold(0, |mask, part| mask | part.mask());
+        let destroyed: Vec<_> = destroyed.iter().map(|&at| idle[at]).collect();
         extend(
             &places,
-            occupied,
+            occupied(&stay),
             &mut counts,
             &mut Vec::new(),
             &mut |counts, created| {
-                let same = found.iter_mut().find(|choice| choice.counts == counts);
-                let choice = Choice {
-                    counts: counts.to_vec(),
-                    destroyed: destroyed.clone(),
-                    created: created.to_vec(),
-                };
-                match same {
-                    Some(same) if same.destroyed.len() <= destroyed.len() => {}
-                    Some(same) => *same = choice,
-                    None => found.push(choice),
+                if found.iter().all(|choice| choice.counts != counts) {
+                    found.push(Choice {
+                        counts: counts.to_vec(),
+                        destroyed: destroyed.clone(),
+                        created: created.to_vec(),
+                    });
                 }
             },
         );
     }
-    found.sort_by_key(|choice| choice.destroyed.len());
     found
 }
 
+/// Visits every set of places that are free.
 fn extend(
     places: &[(Part, usize)],
     occupied: u32,
@@ -308,17 +301,21 @@ fn extend(
     created: &mut Vec<Part>,
     visit: &mut impl FnMut(&[u32], &[Part]),
 ) {
-    visit(counts, created);
-    for (next, &(part, at)) in places.iter().enumerate() {
-        if occupied & part.mask() != 0 {
-            continue;
-        }
-        counts[at] += 1;
-        created.push(part);
-        extend(&places[next + 1..], occupied | part.mask(), counts, created, visit);
+    let [(part, at), rest @ ..] = places else {
+        return visit(counts, created);
+    };
+    if occupied & part.mask() == 0 {
+        counts[*at] += 1;
+        created.push(*part);
+        extend(rest, occupied | part.mask(), counts, created, visit);
         created.pop();
-        counts[at] -= 1;
+        counts[*at] -= 1;
     }
+    extend(rest, occupied, counts, created, visit);
+}
+
+fn occupied(parts: &[Part]) -> u32 {
+    parts.iter().map(|part| part.mask()).fold(0, BitOr::bitor)
 }
 
 #[cfg(test)]
@@ -385,6 +382,11 @@ mod tests {
         check(3, &[(3, 2)], Some(2));
         check(4, &[(3, 1)], None);
         check(1, &[(1, 1_000_000_000)], Some(1_000_000_000));
+        check(3, &[(5, 0)], Some(0));
+        // Up to the most that a GPU has it is known whether they are enough.
+        check(3, &[(2, 7)], Some(7));
+        check(3, &[(2, 8)], Some(8));
+        check(2, &[(2, 3), (1, 9)], Some(8));
         // Sizes that do not fill the instances of which there would be many.
         check(3, &[(2, 20), (1, 30)], Some(24));
         check(7, &[(3, 20), (2, 20)], Some(15));
@@ -405,6 +407,53 @@ mod tests {
             free.changes,
             [(vec![part(0, 3, false)], vec![part(0, 2, false), part(2, 1, false)])]
         );
+    }
+
+    #[test]
+    fn two_that_are_idle_make_room_for_one_of_their_size() {
+        let ones: Vec<_> = (0..7).map(|start| part(start, 1, start == 6)).collect();
+        let division = divide(7, std::slice::from_ref(&ones), &[(2, 1), (1, 5)]).unwrap();
+        assert_eq!(division.destroyed, 2);
+        assert_eq!(division.changes, [(ones[..2].to_vec(), vec![part(0, 2, false)])]);
+        // None stays empty, none gets more than it holds.
+        assert_eq!(divide(3, &[vec![], vec![]], &[(3, 1)]), None);
+        assert_eq!(divide(3, &[vec![]], &[(1, 4)]), None);
+    }
+
+    #[test]
+    fn what_serves_least_is_not_offered() {
+        #[track_caller]
+        fn check(parts: &[Part], sizes: &[u32], expected: &[(&[u32], usize, usize)]) {
+            let found = supplies(3, parts, sizes);
+            let mut found: Vec<_> = found
+                .iter()
+                .map(|choice| (&choice.counts[..], choice.destroyed.len(), choice.created.len()))
+                .collect();
+            found.sort_unstable();
+            assert_eq!(found, expected);
+        }
+        // Nothing done is a way of its own, as it touches nothing.
+        check(&[], &[1], &[(&[0], 0, 0), (&[3], 0, 3)]);
+        check(&[part(0, 3, false)], &[1], &[(&[0], 0, 0), (&[3], 1, 3)]);
+        check(&[part(0, 1, true)], &[1], &[(&[0], 0, 0), (&[2], 0, 2)]);
+        check(&[part(0, 1, false)], &[1], &[(&[1], 0, 0), (&[3], 0, 2)]);
+        check(&[part(0, 3, true)], &[1, 3], &[(&[0, 0], 0, 0)]);
+    }
+
+    #[test]
+    fn what_is_made_anew_lies_as_the_driver_would_put_it() {
+        #[track_caller]
+        fn check(whole: u32, sizes: &[u32], expected: Option<&[u32]>) {
+            let parts: Vec<_> = sizes.iter().map(|&slices| part(9, slices, false)).collect();
+            let starts = packed(whole, &parts).map(|parts| parts.iter().map(|part| part.start).collect::<Vec<_>>());
+            assert_eq!(starts.as_deref(), expected);
+        }
+        check(7, &[1, 2, 4], Some(&[0, 4, 6]));
+        check(7, &[3, 3], Some(&[0, 4]));
+        check(7, &[1, 1, 2], Some(&[0, 2, 3]));
+        check(3, &[2, 1], Some(&[0, 2]));
+        check(3, &[2, 2], None);
+        check(2, &[], Some(&[]));
     }
 
     #[test]
