@@ -6,13 +6,27 @@ use std::{
     path::Path,
 };
 
+#[cfg(any(
+    test,
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "gpuctl",
+    feature = "mps-daemon"
+))]
 use anyhow::Context;
 
 /// More than any has; a `ConfigMap` holds 1 MiB.
 const LONGEST: u64 = 1 << 20;
 
-/// The text of the file that device plugin and feature discovery share. What is no file is refused, because a pipe would be waited for; but for `/dev/null`, by which the vendor's config
-/// manager says that there is nothing to configure.
+/// The text of the file that device plugin and feature discovery share. What is no file is refused, because a pipe would be waited for;
+/// but for `/dev/null`, by which the vendor's config manager says that there is nothing to configure.
+#[cfg(any(
+    test,
+    feature = "device-plugin",
+    feature = "feature-discovery",
+    feature = "gpuctl",
+    feature = "mps-daemon"
+))]
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     read_file(path).with_context(|| format!("cannot read the configuration file `{}`", path.display()))
 }

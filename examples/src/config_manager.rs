@@ -188,7 +188,7 @@ struct State<'a> {
     label: Option<String>,
     chosen: Option<Choice>,
     /// What the link says, to see when a file is edited.
-    text: Option<Vec<u8>>,
+    text: Option<String>,
     /// Whether the program has yet to be signalled.
     pending: bool,
     complaint: Option<String>,

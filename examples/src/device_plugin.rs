@@ -3,7 +3,6 @@
 use std::{
     ffi::OsString,
     os::unix::process::CommandExt as _,
-    path::PathBuf,
     process::{Command, ExitCode},
     time::Duration,
 };
@@ -15,7 +14,8 @@ use tokio::{
     sync::{Notify, watch},
 };
 
-use self::arguments::DevicePlugin;
+pub(crate) use self::choice::Chosen;
+use self::{arguments::DevicePlugin, choice::FileChoice};
 use crate::{
     executor, health,
     last_read::LastRead,
@@ -27,6 +27,7 @@ use crate::{
 };
 
 mod arguments;
+mod choice;
 
 /// The vendor's plugin takes it for "never register".
 const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE, env::POD_RESOURCES_SOCKET];
@@ -68,29 +69,34 @@ fn start_anew(why: &anyhow::Error) -> anyhow::Error {
 }
 
 async fn serve(plugin: DevicePlugin) -> anyhow::Result<()> {
+    // All that answers from outside comes before what may take its time: the label of the node is asked of the API server.
     let mut signals = StopSignals::new()?;
-    let mut choice = FileChoice::new(&plugin).await?;
-    let plugin = tokio::select! {
-        plugin = choice.next(&plugin) => plugin?,
-        signal = signals.recv() => {
-            tracing::info!("{signal}: ending");
-            return Ok(());
+    let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    let mut choice = FileChoice::new(plugin.chosen_file().await?);
+    let status = watch::Sender::new(Status::default());
+    let told = choice.told(status.subscribe());
+    #[cfg(feature = "node-events")]
+    if let Some(node) = plugin.cluster.node_name.clone() {
+        let kubeconfig = plugin.cluster.kubeconfig.as_deref();
+        crate::events::start(node, kubeconfig, told.clone()).await;
+    }
+    if let Some(address) = plugin.listen {
+        health::serve(address, probes(told)).await?;
+    }
+    let plugin = loop {
+        tokio::select! {
+            plugin = choice.first(&plugin) => break plugin?,
+            signal = signals.recv() => {
+                tracing::info!("{signal}: ending");
+                return Ok(());
+            }
+            _ = hang_up.recv() => tracing::info!("SIGHUP: there is no configuration to read again yet"),
         }
     };
     let settings = plugin.settings()?;
     let config = plugin.node_config(&settings.config)?;
-    let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let owners = config.owners.clone();
     let (configs, reload) = (watch::Sender::new(config), Notify::new());
-    let status = watch::Sender::new(Status::default());
-    #[cfg(feature = "node-events")]
-    if let Some(node) = plugin.cluster.node_name.clone() {
-        let kubeconfig = plugin.cluster.kubeconfig.as_deref();
-        crate::events::start(node, kubeconfig, status.subscribe()).await;
-    }
-    if let Some(address) = plugin.listen {
-        health::serve(address, probes(status.subscribe())).await?;
-    }
     let sockets = plugin.sockets();
     let release_on_exit = plugin.release_on_exit;
     let mut file = ConfigFile::new(settings);
@@ -130,13 +136,22 @@ async fn serve(plugin: DevicePlugin) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `/healthz` is well as long as the program runs; `/readyz` once the kubelet has all that there is to offer.
+/// `/healthz` is well as long as the program runs; `/readyz` while the kubelet has all that there is to offer, as the newest
+/// configuration wants it.
 fn probes(status: watch::Receiver<Status>) -> impl Fn(&str) -> Option<health::Answer> {
     move |path| match path {
         "/healthz" => Some(Ok("ok".to_owned())),
-        "/readyz" => Some(status.borrow().ready().map(|()| "ok".to_owned())),
+        "/readyz" => Some(ready(&status.borrow()).map(|()| "ok".to_owned())),
         health::METRICS => Some(Ok(metrics::text(metrics_of(&status.borrow())))),
         _ => None,
+    }
+}
+
+fn ready(status: &Status) -> Result<(), String> {
+    status.ready()?;
+    match &status.refused {
+        Some(reason) => Err(format!("the configuration in force stays: {reason}")),
+        None => Ok(()),
     }
 }
 
@@ -202,39 +217,6 @@ fn metrics_of(status: &Status) -> Vec<Metric> {
     ]
 }
 
-/// Which configuration file is read, where that changes.
-struct FileChoice(Option<watch::Receiver<Option<PathBuf>>>);
-
-impl FileChoice {
-    async fn new(plugin: &DevicePlugin) -> anyhow::Result<Self> {
-        Ok(Self(plugin.chosen_file().await?))
-    }
-
-    /// The program with the file that is chosen, once one is; the same program where there is nothing to choose.
-    async fn next(&mut self, plugin: &DevicePlugin) -> anyhow::Result<DevicePlugin> {
-        match self.0 {
-            None => Ok(plugin.clone()),
-            Some(_) => self.changed(plugin).await,
-        }
-    }
-
-    /// The program with another file, once another is chosen.
-    async fn changed(&mut self, plugin: &DevicePlugin) -> anyhow::Result<DevicePlugin> {
-        let Some(chosen) = &mut self.0 else {
-            return std::future::pending().await;
-        };
-        loop {
-            if chosen.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-            let path = chosen.borrow_and_update().clone();
-            if let Some(path) = path {
-                return plugin.with_file(&path);
-            }
-        }
-    }
-}
-
 /// The configuration file, which is taken over or refused.
 struct ConfigFile(LastRead);
 
@@ -286,11 +268,6 @@ impl ConfigFile {
             }
         }
     }
-}
-
-/// Where the kubelet has its files, if the socket is in the usual folder of them.
-fn kubelet_folder(socket: &std::path::Path) -> Option<PathBuf> {
-    socket.parent()?.parent().map(PathBuf::from)
 }
 
 #[cfg(test)]

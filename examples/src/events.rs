@@ -24,7 +24,7 @@ pub(crate) async fn start(node: String, kubeconfig: Option<&Path>, status: watch
     let config = cluster::config(kubeconfig).await;
     match config.and_then(|config| Ok(Client::try_from(config)?)) {
         Ok(client) => {
-            tokio::spawn(send(Recorder::new(client, reporter), reference(node), status));
+            tokio::spawn(send(Recorders::new(client, reporter), reference(node), status));
         }
         Err(error) => tracing::info!("no Events are sent: {}", program::chain(&error)),
     }
@@ -40,14 +40,43 @@ fn reference(node: String) -> ObjectReference {
     }
 }
 
-async fn send(recorder: Recorder, node: ObjectReference, mut status: watch::Receiver<Status>) {
+/// How many different Events are counted instead of being sent again.
+const MOST: usize = 100;
+
+/// A recorder counts an Event that is like one that it has sent, whatever is said about it: so there is one for each that is said.
+struct Recorders {
+    client: Client,
+    reporter: Reporter,
+    of: BTreeMap<Option<String>, Recorder>,
+}
+
+impl Recorders {
+    fn new(client: Client, reporter: Reporter) -> Self {
+        Self {
+            client,
+            reporter,
+            of: BTreeMap::new(),
+        }
+    }
+
+    fn of(&mut self, event: &Event) -> &Recorder {
+        if self.of.len() >= MOST {
+            self.of.clear();
+        }
+        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+        self.of.entry(event.note.clone()).or_insert_with(new)
+    }
+}
+
+async fn send(mut recorders: Recorders, node: ObjectReference, mut status: watch::Receiver<Status>) {
     let mut known = Known::default();
     let mut said = None;
     loop {
         let now = Known::of(&status.borrow_and_update());
         for event in news(&known, &now) {
             // The recorder counts one that it has sent before, instead of sending another.
-            let complaint = recorder
+            let complaint = recorders
+                .of(&event)
                 .publish(&event, &node)
                 .await
                 .err()
@@ -224,9 +253,9 @@ mod tests {
             controller: "gpu-device-plugin".to_owned(),
             instance: None,
         };
-        let recorder = Recorder::new(Client::new(service, "default"), reporter);
+        let recorders = Recorders::new(Client::new(service, "default"), reporter);
         let told = watch::Sender::new(status(&[(0, Health::Unhealthy)]));
-        let sending = tokio::spawn(send(recorder, reference("n1".to_owned()), told.subscribe()));
+        let sending = tokio::spawn(send(recorders, reference("n1".to_owned()), told.subscribe()));
         let until = async |count: usize| {
             while asked.lock().unwrap().len() < count {
                 tokio::task::yield_now().await;
@@ -235,8 +264,15 @@ mod tests {
         until(1).await;
         told.send_replace(status(&[]));
         until(2).await;
+        // Two of a kind about different GPUs are two.
+        told.send_replace(status(&[(1, Health::Unhealthy)]));
+        until(3).await;
+        told.send_replace(status(&[(1, Health::Unhealthy), (2, Health::Unhealthy)]));
+        until(4).await;
         sending.abort();
         let asked = asked.lock().unwrap();
+        assert_eq!(asked[2]["note"], format!("{} is unhealthy: Xid 79", part(1)));
+        assert_eq!(asked[3]["note"], format!("{} is unhealthy: Xid 79", part(2)));
         assert_eq!(asked[0]["regarding"]["name"], "n1");
         assert_eq!(asked[0]["type"], "Warning");
         assert_eq!(asked[0]["note"], format!("{} is unhealthy: Xid 79", part(0)));

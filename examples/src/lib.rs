@@ -27,6 +27,7 @@ mod changes;
 ))]
 mod cluster;
 #[cfg(any(
+    feature = "config-manager",
     feature = "container-runtime",
     feature = "device-plugin",
     feature = "feature-discovery",

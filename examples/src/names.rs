@@ -101,6 +101,10 @@ pub mod metrics {
     pub const MPS_SERVES: &str = "gpu_mps_daemon_serves";
     /// How often the MPS daemon of a `resource` failed and was started again.
     pub const MPS_FAILURES: &str = "gpu_mps_daemon_failures";
+    /// Whether the newest configuration of the MPS daemons is refused and the one before it in force, 1 or 0.
+    pub const MPS_CONFIG_REFUSED: &str = "gpu_mps_daemon_config_refused";
+    /// How many things keep the MPS daemons from running as configured; `/readyz` says what.
+    pub const MPS_PROBLEMS: &str = "gpu_mps_daemon_problems";
     /// Devices that the kubelet is told, replicas counted, by `resource` and `health`.
     pub const PLUGIN_DEVICES: &str = "gpu_device_plugin_devices";
     /// Whether the kubelet has registered a `resource` and listens, 1 or 0.

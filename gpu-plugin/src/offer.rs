@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt};
 
 use gpu_cdi::Platform;
 use gpu_core::{Gpu, GpuUuid, Inventory};
-use gpu_sharing::config::{Config, ParseResourceNameError, ResourceName, SelectError};
+use gpu_sharing::config::{Config, MigStrategy, NotThere, ParseResourceNameError, ResourceName, ResourceRule};
 
 pub use self::{
     choice::{GpuChoice, GpuRef, ParseGpuRefError},
@@ -94,6 +94,20 @@ pub enum Remark {
     },
     /// `sharing` names a resource that this node does not have.
     NothingToShare(ResourceName),
+    /// `devices` of a shared resource selects what this node does not have.
+    NotThere {
+        /// The resource.
+        resource: ResourceName,
+        /// Which.
+        what: NotThere,
+    },
+    /// `resources` names devices that this node does not have.
+    NothingToName {
+        /// The section of `resources`: `gpus` or `mig`.
+        section: &'static str,
+        /// The rule's pattern.
+        pattern: String,
+    },
 }
 
 impl fmt::Display for Remark {
@@ -127,6 +141,13 @@ impl fmt::Display for Remark {
                 write!(
                     f,
                     "`sharing` names `{name}`, which this node does not have: nothing of it is shared"
+                )
+            }
+            Self::NotThere { resource, what } => write!(f, "not all of `{resource}` can be shared: {what}"),
+            Self::NothingToName { section, pattern } => {
+                write!(
+                    f,
+                    "the pattern `{pattern}` in `resources.{section}` fits nothing of this node"
                 )
             }
         }
@@ -180,15 +201,6 @@ pub enum OfferError {
         /// What the machine is.
         platform: Platform,
     },
-    /// `devices` of a shared resource names what the resource does not have.
-    #[error("cannot share `{resource}`")]
-    Select {
-        /// The resource.
-        resource: ResourceName,
-        /// What is not there.
-        #[source]
-        source: SelectError,
-    },
 }
 
 /// The resources that a node offers with this configuration.
@@ -197,8 +209,8 @@ pub enum OfferError {
 /// Tegra machine, and all of those that Windows lends to Linux, are one device, of which NVML may know nothing.
 ///
 /// # Errors
-/// Where the node is not as strategy `single` wants it, where the devices to share are not there, and where they would be more than
-/// the kubelet can be told; where GPUs that are one device are chosen, or shared by MPS.
+/// Where the node is not as strategy `single` wants it, and where devices would be more than the kubelet can be told; where GPUs that are
+/// one device are chosen, or shared by MPS. What the configuration names and the node does not have is a remark: it may come.
 pub fn offer(
     platform: Platform,
     inventory: &Inventory,
@@ -207,12 +219,14 @@ pub fn offer(
 ) -> Result<Offer, OfferError> {
     let mut remarks = Vec::new();
     let named = if platform == Platform::Nvml {
-        let gpus = choice.of(&computing(&inventory.gpus, &mut remarks), &mut remarks);
+        let gpus = computing(&inventory.gpus, &mut remarks);
+        remarks.extend(idle_rules(&gpus, config));
+        let gpus = choice.of(&gpus, &mut remarks);
         mig::named(&gpus, config, &mut remarks)?
     } else {
         all::named(platform, inventory, config, choice)?
     };
-    let resources = share::shared(named, &config.sharing, &mut remarks)?;
+    let resources = share::shared(named, &config.sharing, &mut remarks);
     match resources.iter().find(|set| set.len() > MOST_DEVICES) {
         None => Ok(Offer { resources, remarks }),
         Some(set) => Err(OfferError::TooMany {
@@ -235,6 +249,29 @@ fn computing<'a>(gpus: &'a [Gpu], remarks: &mut Vec<Remark>) -> Vec<&'a Gpu> {
     }));
     computing.sort_by_key(|gpu| gpu.pci.address);
     computing
+}
+
+/// The rules that name nothing; none where there is nothing to name.
+fn idle_rules(gpus: &[&Gpu], config: &Config) -> Vec<Remark> {
+    let models: Vec<_> = gpus.iter().map(|gpu| gpu.name.clone()).collect();
+    let devices = gpus.iter().flat_map(|gpu| &gpu.mig).flat_map(|mig| &mig.devices);
+    let profiles: Vec<_> = devices
+        .filter_map(|device| Some(device.profile.as_ref()?.to_string()))
+        .collect();
+    let idle = |section, rules: &[ResourceRule], names: &[String]| {
+        let idle = rules.iter().filter(|rule| !names.iter().any(|name| rule.matches(name)));
+        let remark = |rule: &ResourceRule| Remark::NothingToName {
+            section,
+            pattern: rule.pattern.clone(),
+        };
+        let remarks: Vec<_> = idle.map(remark).collect();
+        if names.is_empty() { Vec::new() } else { remarks }
+    };
+    let mut remarks = idle("gpus", &config.resources.gpus, &models);
+    if config.mig_strategy != MigStrategy::None {
+        remarks.extend(idle("mig", &config.resources.mig, &profiles));
+    }
+    remarks
 }
 
 #[cfg(test)]

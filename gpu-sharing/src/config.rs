@@ -50,7 +50,7 @@ mod sharing;
 mod strategy;
 
 pub use self::{
-    devices::{DeviceRef, DeviceSelector, ParseDeviceRefError, SelectError},
+    devices::{DeviceRef, DeviceSelector, NotThere, ParseDeviceRefError},
     error::{Error, Result, UnknownKey, Warning},
     file::{ConfigFile, Reading},
     flags::{Flags, GfdFlags, PluginFlags, Program},

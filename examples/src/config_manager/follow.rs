@@ -3,18 +3,26 @@
 use std::{
     path::{Path, PathBuf},
     pin::pin,
+    time::Duration,
 };
 
 use anyhow::Context;
 use futures_util::{Stream, StreamExt as _};
 use kube::Client;
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 use super::{LOOK, Selection, labels, link::names};
-use crate::{cluster, program};
+use crate::{cluster, device_plugin::Chosen, program};
 
-/// Follows, on a task of its own, which file of a folder the node's label chooses. `None` before the API server has said what
-/// the label is; then what was chosen last, whatever happens.
+/// How long the API server may take to say what the label is before a file is chosen without it. It answers at once as a rule, and a
+/// node whose label is not waited for would offer something else for a moment at each start of the program.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Follows, on a task of its own, which file of a folder the node's label chooses. None before the API server has said what the
+/// label is, or has been silent for a while: then what is chosen without a label. After that what was chosen last, whatever happens.
 ///
 /// In a tokio runtime.
 pub(crate) async fn follow(
@@ -22,13 +30,13 @@ pub(crate) async fn follow(
     kubeconfig: Option<&Path>,
     selection: Selection,
     folder: PathBuf,
-) -> anyhow::Result<watch::Receiver<Option<PathBuf>>> {
+) -> anyhow::Result<watch::Receiver<Chosen>> {
     let config = cluster::config(kubeconfig).await?;
     let client = Client::try_from(config).context("cannot set up the way to the API server")?;
     let labels = labels(client, node, &selection.node_label);
-    let chosen = watch::Sender::new(None);
+    let chosen = watch::Sender::new(Chosen::default());
     let receiver = chosen.subscribe();
-    tokio::spawn(async move { choose(labels, &selection, &folder, &chosen).await });
+    tokio::spawn(async move { choose(labels, &selection, &folder, &chosen, PATIENCE).await });
     Ok(receiver)
 }
 
@@ -37,11 +45,12 @@ async fn choose(
     labels: impl Stream<Item = String>,
     selection: &Selection,
     folder: &Path,
-    chosen: &watch::Sender<Option<PathBuf>>,
+    chosen: &watch::Sender<Chosen>,
+    patience: Duration,
 ) {
     let mut labels = pin!(labels);
     let mut label = None;
-    let mut said = None;
+    let asked = Instant::now();
     loop {
         tokio::select! {
             next = labels.next() => match next {
@@ -49,45 +58,58 @@ async fn choose(
                 None => return,
             },
             // The files may be others.
-            () = sleep(LOOK) => {}
+            () = sleep(LOOK.min(patience)) => {}
             () = chosen.closed() => return,
         }
-        let Some(label) = &label else { continue };
-        let complaint = look(label, selection, folder, chosen)
-            .err()
-            .map(|error| program::chain(&error));
-        if let Some(text) = complaint.as_ref().filter(|_| complaint != said) {
-            tracing::warn!("{text}; the configuration file stays, and it is tried again");
+        if label.is_none() && asked.elapsed() < patience {
+            continue;
         }
-        said = complaint;
+        let before = chosen.borrow().clone();
+        let now = look(label.as_deref(), selection, folder, &before);
+        if now == before {
+            continue;
+        }
+        if let Some(text) = now.complaint.as_ref().filter(|_| now.complaint != before.complaint) {
+            tracing::warn!("{text}; it is tried again");
+        }
+        if let Some(file) = now.file.as_ref().filter(|_| now.file != before.file) {
+            tracing::info!("the configuration file is `{}`", file.display());
+        }
+        chosen.send_replace(now);
     }
 }
 
-fn look(
-    label: &str,
-    selection: &Selection,
-    folder: &Path,
-    chosen: &watch::Sender<Option<PathBuf>>,
-) -> anyhow::Result<()> {
-    let files = names(folder)?;
-    let choice = match selection.choose(label, &files) {
-        // Something has to be in force.
-        Err(error) if chosen.borrow().is_none() => {
-            tracing::warn!("{error}: as without a label");
-            selection.choose("", &files)?
-        }
-        choice => choice?,
+/// What to choose now. No label is one that is not known.
+fn look(label: Option<&str>, selection: &Selection, folder: &Path, before: &Chosen) -> Chosen {
+    let stays = |complaint| Chosen {
+        file: before.file.clone(),
+        complaint: Some(complaint),
     };
-    let path = choice.path(folder);
-    chosen.send_if_modified(|known| {
-        let changed = known.as_ref() != Some(&path);
-        if changed {
-            tracing::info!("the configuration is {choice}");
-            *known = Some(path);
+    let files = match names(folder) {
+        Ok(files) => files,
+        Err(error) => return stays(program::chain(&error)),
+    };
+    let choice = match label {
+        Some(label) => selection.choose(label, &files).map_err(|error| error.to_string()),
+        None => Err(format!(
+            "the API server does not say what the node's label `{}` is",
+            selection.node_label
+        )),
+    };
+    match choice {
+        Ok(choice) => Chosen {
+            file: Some(choice.path(folder)),
+            complaint: None,
+        },
+        Err(complaint) => {
+            let mut chosen = stays(complaint);
+            if chosen.file.is_none() {
+                // Something has to be in force.
+                chosen.file = selection.choose("", &files).ok().map(|choice| choice.path(folder));
+            }
+            chosen
         }
-        changed
-    });
-    Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -116,40 +138,81 @@ mod tests {
     fn what_is_chosen_stays_where_a_label_names_no_file() {
         let folder = folder(&["default", "ts4"]);
         let selection = selection(&["--fallback-strategies=named"]);
-        let chosen = watch::Sender::new(None);
-        let check = |label: &str, expected: &str, error: Option<&str>| {
-            let done = look(label, &selection, folder.path(), &chosen);
-            assert_eq!(done.err().map(|error| error.to_string()).as_deref(), error);
-            assert_eq!(*chosen.borrow(), Some(folder.path().join(expected)));
+        let mut chosen = Chosen::default();
+        let mut check = |label: Option<&str>, expected: &str, complaint: Option<&str>| {
+            chosen = look(label, &selection, folder.path(), &chosen);
+            assert_eq!(chosen.file, Some(folder.path().join(expected)));
+            assert_eq!(chosen.complaint.as_deref(), complaint);
         };
-        check("no-such", "default", None);
-        check("ts4", "ts4", None);
-        check("no-such", "ts4", Some("specified config no-such does not exist"));
-        check("", "default", None);
+        let absent = Some("specified config no-such does not exist");
+        let silent = Some("the API server does not say what the node's label `nvidia.com/device-plugin.config` is");
+        check(None, "default", silent);
+        check(Some("no-such"), "default", absent);
+        check(Some("ts4"), "ts4", None);
+        check(Some("no-such"), "ts4", absent);
+        check(None, "ts4", silent);
+        check(Some(""), "default", None);
+        let nowhere = folder.path().join("gone");
+        let chosen = look(Some("ts4"), &selection, &nowhere, &chosen);
+        assert_eq!(chosen.file, Some(folder.path().join("default")));
+        assert!(chosen.complaint.unwrap().starts_with("cannot read the folder"));
+    }
+
+    #[test]
+    fn where_nothing_is_to_be_chosen_without_a_label_nothing_is() {
+        let folder = folder(&["a", "b"]);
+        let chosen = look(Some("no-such"), &selection(&[]), folder.path(), &Chosen::default());
+        assert_eq!(chosen.file, None);
+        assert!(chosen.complaint.is_some());
+    }
+
+    /// Chooses in a folder for as long as the test goes on, with labels that it is given.
+    async fn choosing(
+        patience: Duration,
+        test: impl AsyncFnOnce(&TempDir, &tokio::sync::mpsc::UnboundedSender<String>, watch::Receiver<Chosen>),
+    ) {
+        let folder = folder(&["default"]);
+        let selection = selection(&["--fallback-strategies=named"]);
+        let chosen = watch::Sender::new(Chosen::default());
+        let receiver = chosen.subscribe();
+        let (label, mut labels) = tokio::sync::mpsc::unbounded_channel();
+        let labels = stream::poll_fn(move |context| labels.poll_recv(context));
+        tokio::select! {
+            () = choose(labels, &selection, folder.path(), &chosen, patience) => panic!("it ended"),
+            () = test(&folder, &label, receiver) => {}
+        }
     }
 
     #[tokio::test]
     async fn nothing_is_chosen_before_the_label_is_known_and_a_file_that_comes_later_is() {
-        let folder = folder(&["default"]);
-        let selection = selection(&["--fallback-strategies=named"]);
-        let chosen = watch::Sender::new(None);
-        let mut receiver = chosen.subscribe();
-        let (label, mut labels) = tokio::sync::mpsc::unbounded_channel();
-        let labels = stream::poll_fn(move |context| labels.poll_recv(context));
-        let choosing = choose(labels, &selection, folder.path(), &chosen);
-        let test = async {
+        choosing(Duration::from_mins(1), async |folder, label, mut receiver| {
             sleep(LOOK + LOOK / 2).await;
-            assert_eq!(*receiver.borrow(), None);
+            assert_eq!(*receiver.borrow(), Chosen::default());
             label.send("mps".to_owned()).unwrap();
             receiver.changed().await.unwrap();
-            assert_eq!(*receiver.borrow_and_update(), Some(folder.path().join("default")));
+            assert_eq!(receiver.borrow_and_update().file, Some(folder.path().join("default")));
             std::fs::write(folder.path().join("mps"), "").unwrap();
             receiver.changed().await.unwrap();
-            assert_eq!(*receiver.borrow(), Some(folder.path().join("mps")));
-        };
-        tokio::select! {
-            () = choosing => panic!("it ended"),
-            () = test => {}
-        }
+            let now = Chosen {
+                file: Some(folder.path().join("mps")),
+                complaint: None,
+            };
+            assert_eq!(*receiver.borrow(), now);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_silent_is_not_waited_for_without_end() {
+        choosing(Duration::from_millis(100), async |folder, label, mut receiver| {
+            receiver.changed().await.unwrap();
+            let now = receiver.borrow_and_update().clone();
+            assert_eq!(now.file, Some(folder.path().join("default")));
+            assert!(now.complaint.unwrap().starts_with("the API server does not say"));
+            label.send("default".to_owned()).unwrap();
+            receiver.changed().await.unwrap();
+            assert_eq!(receiver.borrow().complaint, None);
+        })
+        .await;
     }
 }

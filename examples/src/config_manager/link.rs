@@ -3,6 +3,7 @@ use std::{collections::BTreeSet, fs, io, os::unix::fs::symlink, path::Path};
 use anyhow::Context;
 
 use super::Choice;
+use crate::config_file;
 
 /// The files to choose from, and the link to the one that is chosen.
 #[derive(Debug, Clone, Copy)]
@@ -57,9 +58,9 @@ impl Files<'_> {
         fs::rename(&new, self.link)
     }
 
-    /// What a program reads at the link; `None` where it reads nothing.
-    pub(super) fn text(&self) -> Option<Vec<u8>> {
-        fs::read(self.link).ok()
+    /// What a program reads at the link; `None` where it reads nothing, as of a pipe or of a file without end.
+    pub(super) fn text(&self) -> Option<String> {
+        config_file::read_file(self.link).ok()
     }
 
     /// Whether there is a link to nothing.
@@ -70,6 +71,8 @@ impl Files<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -88,7 +91,7 @@ mod tests {
         assert_eq!(names(&folder).unwrap(), ["a", "b"].map(str::to_owned).into());
         let check = |choice: Choice, changed, text: &str| {
             assert_eq!(files.lead_to(&choice).unwrap(), changed, "{choice}");
-            assert_eq!(files.text().unwrap(), text.as_bytes());
+            assert_eq!(files.text().unwrap(), text);
         };
         let file = |name: &str| Choice::File(name.to_owned());
         check(file("a"), true, "a");
@@ -105,5 +108,22 @@ mod tests {
             2,
             "nothing is left beside it"
         );
+    }
+
+    #[test]
+    fn what_is_no_file_or_has_no_end_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::File::create(path("long")).unwrap().set_len(1 << 40).unwrap();
+        assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+        for name in ["long", "pipe"] {
+            let link = path("config.yaml");
+            let files = Files {
+                folder: dir.path(),
+                link: &link,
+            };
+            files.lead_to(&Choice::File(name.to_owned())).unwrap();
+            assert_eq!(files.text(), None, "{name}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use clap::CommandFactory;
 use gpu_sharing::config::{MigStrategy, Sharing};
 
 use super::{
-    arguments::{DevicePlugin, command, driver_root_here},
+    arguments::{DevicePlugin, command, meaning::driver_root_here},
     *,
 };
 

@@ -48,6 +48,14 @@ struct Told {
     serving: Result<BTreeMap<ResourceName, bool>, String>,
     /// How often each failed and was started again.
     failures: BTreeMap<ResourceName, u64>,
+    /// Why the newest configuration file is not in force, and the one before it is.
+    refused: Option<String>,
+    /// Why what is configured does not run on this node.
+    unplanned: Option<String>,
+    /// Why the node cannot be read, or daemons not be run.
+    failed: Option<String>,
+    /// How much of the configuration is about what the node does not have, or cannot.
+    remarks: usize,
 }
 
 type Shared = Arc<Mutex<Told>>;
@@ -59,6 +67,10 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
     let told: Shared = Arc::new(Mutex::new(Told {
         serving: Err("starting".to_owned()),
         failures: BTreeMap::new(),
+        refused: None,
+        unplanned: None,
+        failed: None,
+        remarks: 0,
     }));
     if let Some(address) = arguments.daemon.listen {
         health::serve(address, probes(Arc::clone(&told))).await?;
@@ -80,7 +92,9 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
         };
         if error != said {
             tracing::warn!("the GPUs of this node cannot be read: {error}; trying again");
-            lock(&told).serving = Err(error.clone());
+            let mut told = lock(&told);
+            told.serving = Err(error.clone());
+            told.failed = Some(error.clone());
             said = error;
         }
         tokio::select! {
@@ -93,6 +107,7 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
         pause = (pause * 2).min(LONGEST_PAUSE);
     };
     drop(inventory); // read again below, as after each change
+    lock(&told).failed = None;
     let mut keeper = Keeper::new(arguments, settings, node, control, told)?;
     let mut retry = Some(Instant::now());
     loop {
@@ -110,10 +125,7 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
                 retry = Some(Instant::now());
             }
             () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
-                retry = keeper.apply().await.err().map(|error| {
-                    keeper.say(&program::chain(&error));
-                    Instant::now() + LONGEST_PAUSE
-                });
+                retry = keeper.settle().await.then(|| Instant::now() + LONGEST_PAUSE);
             }
             () = sleep(CONFIG_INTERVAL) => {
                 keeper.publish();
@@ -127,7 +139,7 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
     Ok(keeper.daemons.stop().await?)
 }
 
-/// `/healthz` is well as long as the program runs; `/readyz` while every daemon that is planned serves.
+/// `/healthz` is well as long as the program runs; `/readyz` while every daemon serves that the newest configuration wants.
 fn probes(told: Shared) -> impl Fn(&str) -> Option<health::Answer> {
     move |path| match path {
         "/healthz" => Some(Ok("ok".to_owned())),
@@ -142,8 +154,15 @@ impl Told {
         let serving = self.serving.as_ref().map_err(Clone::clone)?;
         match serving.iter().find(|(_, serves)| !**serves) {
             Some((resource, _)) => Err(format!("the MPS daemon of {resource} does not serve")),
-            None => Ok(()),
+            None => match self.problems().next() {
+                Some(problem) => Err(problem.clone()),
+                None => Ok(()),
+            },
         }
+    }
+
+    fn problems(&self) -> impl Iterator<Item = &String> {
+        self.refused.iter().chain(&self.unplanned).chain(&self.failed)
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -167,6 +186,21 @@ impl Told {
                     .iter()
                     .map(|(resource, count)| (label(resource), *count))
                     .collect(),
+            },
+            Metric {
+                name: names::MPS_CONFIG_REFUSED,
+                help: "Whether the newest configuration is refused and the one before it in force",
+                kind: Kind::Gauge,
+                samples: vec![(
+                    Vec::new(),
+                    u64::from(self.refused.is_some() || self.unplanned.is_some()),
+                )],
+            },
+            Metric {
+                name: names::MPS_PROBLEMS,
+                help: "How many things keep daemons from running as configured; the log names them",
+                kind: Kind::Gauge,
+                samples: vec![(Vec::new(), (self.problems().count() + self.remarks) as u64)],
             },
         ]
     }
@@ -237,14 +271,38 @@ impl<'a> Keeper<'a> {
         Ok(keeper)
     }
 
-    /// Brings what runs to what the configuration wants of the GPUs that there are. What cannot be planned leaves it as it is.
-    async fn apply(&mut self) -> anyhow::Result<()> {
+    /// Brings what runs to what the configuration wants of the GPUs that there are. What cannot be planned leaves it as it is. Whether
+    /// it is to be tried again.
+    async fn settle(&mut self) -> bool {
+        let (unplanned, failed) = match self.apply().await {
+            Ok(unplanned) => (unplanned, None),
+            Err(error) => {
+                // What was said of the plan may still be so.
+                let unplanned = lock(&self.told).unplanned.clone();
+                (unplanned, Some(program::chain(&error)))
+            }
+        };
+        if let Some(reason) = failed.as_ref().or(unplanned.as_ref()) {
+            self.say(reason);
+        }
+        let again = unplanned.is_some() || failed.is_some();
+        let mut told = lock(&self.told);
+        (told.unplanned, told.failed) = (unplanned, failed);
+        again
+    }
+
+    /// Why what is configured cannot be planned, if it cannot.
+    async fn apply(&mut self) -> anyhow::Result<Option<String>> {
         let inventory = self
             .node
             .inventory()
             .await
             .context("the GPUs of this node cannot be read")?;
-        let plan = plan(&inventory, &self.settings.config).context("what runs stays as it is")?;
+        let plan = match plan(&inventory, &self.settings.config).context("what runs stays as it is") {
+            Ok(plan) => plan,
+            Err(error) => return Ok(Some(program::chain(&error))),
+        };
+        lock(&self.told).remarks = plan.remarks.len();
         if !self.runs(&plan) {
             for remark in &plan.remarks {
                 tracing::warn!("{remark}");
@@ -260,7 +318,7 @@ impl<'a> Keeper<'a> {
         }
         self.said = String::new();
         self.publish();
-        Ok(())
+        Ok(None)
     }
 
     /// Whether that is what runs. A GPU that is lost changes nothing for the others: their clients would be ended for it.
@@ -295,9 +353,12 @@ impl<'a> Keeper<'a> {
                 tracing::info!("the configuration is read anew");
                 self.settings = settings;
                 self.say_settings();
+                lock(&self.told).refused = None;
             }
             Err(error) => {
-                tracing::error!("the configuration in force stays: {}", program::chain(&error));
+                let reason = format!("the configuration in force stays: {}", program::chain(&error));
+                tracing::error!("{reason}");
+                lock(&self.told).refused = Some(reason);
             }
         }
     }

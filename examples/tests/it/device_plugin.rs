@@ -14,19 +14,19 @@ use super::{LONG, Running, program, run, stderr, stdout};
 
 mod platform;
 
-const GPU: &str = "nvidia.com/gpu";
+pub(super) const GPU: &str = "nvidia.com/gpu";
 
 /// What an end after a signal may take; promised to whoever deploys it.
-const PROMPT: Duration = Duration::from_secs(2);
+pub(super) const PROMPT: Duration = Duration::from_secs(2);
 
 /// A simulated node with 4 GPUs, and the folder of a kubelet.
-struct Place {
-    dir: TempDir,
-    node: Node,
+pub(super) struct Place {
+    pub(super) dir: TempDir,
+    pub(super) node: Node,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with(&NodeSpec::new("h100").gpus(4))
     }
 
@@ -42,7 +42,7 @@ impl Place {
             .expect("the kubelet double starts")
     }
 
-    fn plugin(&self) -> Command {
+    pub(super) fn plugin(&self) -> Command {
         let mut command = program(env!("CARGO_BIN_EXE_gpu-device-plugin"));
         command
             .envs(self.node.env())
@@ -365,13 +365,13 @@ async fn a_changed_file_is_taken_over_by_the_same_process_and_what_cannot_be_use
     assert_eq!(lines(&log, "cannot read the configuration file"), 1, "{log}");
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
 }
 
 /// The status code and the body of a probe's answer.
-fn probe(port: u16, path: &str) -> (String, String) {
+pub(super) fn probe(port: u16, path: &str) -> (String, String) {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it is read");
@@ -380,6 +380,22 @@ fn probe(port: u16, path: &str) -> (String, String) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).expect("a status");
     (status.to_owned(), body.trim_end().to_owned())
+}
+
+/// Until a probe has this answer, which is that of another thread or process.
+pub(super) async fn until(port: u16, path: &str, answer: impl Fn(&str, &str) -> bool) {
+    let mut last = None;
+    for _ in 0..600 {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            let (status, body) = probe(port, path);
+            if answer(&status, &body) {
+                return;
+            }
+            last = Some((status, body));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{path} says {last:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

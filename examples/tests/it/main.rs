@@ -9,8 +9,10 @@ use std::{
 
 mod cdi;
 mod device_plugin;
+mod flags;
 mod gpuctl;
 mod growth;
+mod help;
 #[cfg(feature = "stack")]
 mod label;
 mod mig;
@@ -44,6 +46,12 @@ impl Running {
 
     fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(self.id(), signal).expect("the program runs");
+    }
+
+    /// Its output, once it is killed if it has not ended.
+    fn stop(mut self) -> Output {
+        let _ = self.child.kill();
+        self.end(LONG)
     }
 
     /// Its exit code and output, once it has ended by itself.

@@ -142,7 +142,7 @@ impl Api {
                 let found: Vec<_> = state.pods.iter().filter(app).cloned().collect();
                 (200, list("Pod", state.version, &found))
             }
-            ("POST", ["namespaces", _, "events"]) => {
+            ("POST", ["namespaces", _, "events"] | ["", "apis", "events.k8s.io", "v1", "namespaces", _, "events"]) => {
                 state.events.push(body.clone());
                 (201, body.clone())
             }

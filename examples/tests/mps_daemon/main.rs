@@ -11,6 +11,8 @@
 
 use std::{env, ffi::OsString, panic, path::Path, process::ExitCode};
 
+#[path = "../it/help.rs"]
+mod help;
 mod node;
 mod tests;
 

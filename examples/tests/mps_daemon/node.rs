@@ -62,6 +62,11 @@ impl Setup {
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        self.start_without("", arguments)
+    }
+
+    /// Starts the program without one of the flags that say where this node is.
+    pub(crate) fn start_without(&self, flag: &str, arguments: &[&str]) -> Running {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("it has an address");
         drop(listener);
@@ -70,14 +75,19 @@ impl Setup {
             .append(true)
             .open(self.path("log"))
             .expect("a file can be made");
+        let usual = [
+            ("config-file", self.path("config.yaml")),
+            ("mps-dir", self.root().path().to_owned()),
+            ("mps-control", self.control()),
+            ("nvml-library", self.node.library()),
+            ("host-root", self.node.root()),
+            ("listen", address.to_string().into()),
+        ];
+        let usual = usual.into_iter().filter(|(name, _)| *name != flag);
         let child = Command::new(env!("CARGO_BIN_EXE_gpu-mps-daemon"))
             .env_clear()
-            .arg(format!("--config-file={}", self.path("config.yaml").display()))
-            .arg(format!("--mps-dir={}", self.root().path().display()))
-            .arg(format!("--mps-control={}", self.control().display()))
-            .arg(format!("--nvml-library={}", self.node.library().display()))
-            .arg(format!("--host-root={}", self.node.root().display()))
-            .arg(format!("--listen={address}"))
+            .env("RUST_LOG", "info,gpu_examples=debug")
+            .args(usual.map(|(name, value)| format!("--{name}={}", value.display())))
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -85,6 +95,10 @@ impl Setup {
             .spawn()
             .expect("the program starts");
         Running { child, address }
+    }
+
+    pub(crate) fn path_of_log(&self) -> PathBuf {
+        self.path("log")
     }
 
     pub(crate) fn log(&self) -> String {
@@ -210,6 +224,11 @@ impl Running {
         let start = Instant::now();
         let status = self.child.wait().expect("it can be waited for");
         (status.code(), start.elapsed())
+    }
+
+    /// The exit code of a program that ends by itself.
+    pub(crate) fn ended(mut self) -> Option<i32> {
+        self.child.wait().expect("it can be waited for").code()
     }
 
     /// The status and body of a page.

@@ -1,3 +1,5 @@
+use std::{fs, process::Command};
+
 use gpu_core::ComputeMode;
 use gpu_sharing::{
     config::{Config, ConfigFile, Flags, Options, Reading},
@@ -5,9 +7,9 @@ use gpu_sharing::{
 };
 use rustix::process::{Signal, kill_process};
 
-use crate::node::Setup;
+use crate::node::{Running, Setup};
 
-pub(crate) const ALL: [(&str, fn()); 7] = [
+pub(crate) const ALL: [(&str, fn()); 11] = [
     (
         "it_serves_what_is_shared_and_tidies_up",
         it_serves_what_is_shared_and_tidies_up,
@@ -26,8 +28,24 @@ pub(crate) const ALL: [(&str, fn()); 7] = [
         what_a_killed_program_left_is_taken_over,
     ),
     (
+        "a_daemon_that_a_killed_program_left_hanging_is_killed",
+        a_daemon_that_a_killed_program_left_hanging_is_killed,
+    ),
+    (
+        "a_file_of_modes_that_cannot_be_understood_keeps_nothing_down",
+        a_file_of_modes_that_cannot_be_understood_keeps_nothing_down,
+    ),
+    (
+        "a_driver_that_is_missing_is_told_until_it_comes",
+        a_driver_that_is_missing_is_told_until_it_comes,
+    ),
+    (
         "what_cannot_be_used_leaves_what_runs",
         what_cannot_be_used_leaves_what_runs,
+    ),
+    (
+        "every_flag_changes_what_is_seen_of_it",
+        every_flag_changes_what_is_seen_of_it,
     ),
     (
         "nothing_is_run_where_nothing_is_shared",
@@ -164,10 +182,70 @@ fn what_a_killed_program_left_is_taken_over() {
     assert_eq!(setup.modes(), found, "the modes of before the first start");
 }
 
+fn a_daemon_that_a_killed_program_left_hanging_is_killed() {
+    let setup = Setup::new(FOUR);
+    let running = setup.start(&[]);
+    setup.wait_until_ready();
+    let left = setup.daemon(GPU).unwrap();
+    drop(running); // killed
+    kill_process(left, Signal::STOP).unwrap();
+
+    let running = setup.start(&[]);
+    setup.wait_for("a daemon of its own", || {
+        setup.agreement(GPU).is_some() && setup.daemon(GPU).is_some_and(|now| now != left)
+    });
+    assert!(setup.log().contains("did not answer"), "{}", setup.log());
+    assert_eq!(setup.ask(GPU, "get_default_active_thread_percentage"), "25.0");
+    assert_eq!(running.end().0, Some(0));
+    assert_eq!(setup.modes(), DEFAULT);
+}
+
+fn a_file_of_modes_that_cannot_be_understood_keeps_nothing_down() {
+    let setup = Setup::new(FOUR);
+    let file = setup.root().path().join(".compute-modes");
+    fs::create_dir_all(setup.root().path()).unwrap();
+    fs::write(&file, "{\"GPU-").unwrap();
+    let running = setup.start(&[]);
+    setup.wait_until_ready();
+    let words = format!("cannot understand `{}`", file.display());
+    setup.wait_for("the file's name", || setup.log().contains(&words));
+    assert_eq!(setup.modes(), EXCLUSIVE);
+    assert_eq!(running.end().0, Some(0));
+    assert_eq!(setup.modes(), DEFAULT);
+    assert!(file.with_extension("damaged").exists() && !file.exists());
+}
+
+fn has(running: &Running, metric: &str, value: u32) -> bool {
+    let line = format!("gpu_mps_daemon_{metric}{{}} {value}\n");
+    running.get("/metrics").1.contains(&line)
+}
+
+fn a_driver_that_is_missing_is_told_until_it_comes() {
+    let setup = Setup::new(FOUR);
+    let (library, away) = (setup.node().library(), setup.node().library().with_extension("away"));
+    fs::rename(&library, &away).unwrap();
+    let running = setup.start(&[]);
+    setup.wait_for("the driver's absence", || {
+        setup.log().contains("no NVIDIA driver library")
+    });
+    let (status, words) = running.get("/readyz");
+    assert_eq!(status, 503);
+    assert!(words.contains("no NVIDIA driver library"), "{words}");
+    assert!(has(&running, "problems", 1) && has(&running, "config_refused", 0));
+    assert_eq!(running.get("/healthz").0, 200);
+    fs::rename(&away, &library).unwrap();
+    setup.wait_until_ready();
+    setup.wait_for("/readyz", || running.get("/readyz").0 == 200);
+    assert!(has(&running, "problems", 0));
+    assert_eq!(running.end().0, Some(0));
+}
+
 fn what_cannot_be_used_leaves_what_runs() {
     let setup = Setup::new(FOUR);
     let running = setup.start(&[]);
     setup.wait_until_ready();
+    setup.wait_for("/readyz", || running.get("/readyz").0 == 200);
+    assert!(has(&running, "problems", 0) && has(&running, "config_refused", 0));
     let daemon = setup.daemon(GPU);
     for (config, words) in [
         (
@@ -184,7 +262,19 @@ fn what_cannot_be_used_leaves_what_runs() {
         setup.wait_for(words, || setup.log().contains(words));
         assert_eq!(setup.daemon(GPU), daemon);
         assert!(setup.root().ready().exists());
+        setup.wait_for("the refusal", || has(&running, "config_refused", 1));
+        let (status, said) = running.get("/readyz");
+        assert_eq!(status, 503);
+        assert!(said.contains(words), "{said}");
     }
+    setup.configure(FOUR);
+    setup.wait_for("/readyz", || running.get("/readyz").0 == 200);
+    assert!(has(&running, "problems", 0) && has(&running, "config_refused", 0));
+    assert_eq!(setup.daemon(GPU), daemon);
+    // What is not there is shared when it comes.
+    setup.configure(&FOUR.replace("4 }", "4 }, { name: absent, replicas: 2 }"));
+    setup.wait_for("the remark", || has(&running, "problems", 1));
+    assert_eq!((running.get("/readyz").0, setup.daemon(GPU)), (200, daemon));
     assert_eq!(running.end().0, Some(0));
 }
 
@@ -201,4 +291,90 @@ fn nothing_is_run_where_nothing_is_shared() {
     setup.wait_for("its end", || setup.modes() == DEFAULT);
     assert_eq!(setup.agreement(GPU), None);
     assert_eq!(running.end().0, Some(0));
+}
+
+/// That the program ends with this code and these words where a flag says so, or is not there.
+#[track_caller]
+fn ends(setup: &Setup, flag: &str, value: Option<&str>, code: i32, words: &str) {
+    fs::write(setup.path_of_log(), "").unwrap();
+    let argument = value.map(|value| format!("--{flag}={value}"));
+    let lenient = (flag != "lenient-config").then_some("--lenient-config");
+    let arguments: Vec<_> = argument.iter().map(String::as_str).chain(lenient).collect();
+    assert_eq!(
+        setup.start_without(flag, &arguments).ended(),
+        Some(code),
+        "{}",
+        setup.log()
+    );
+    assert!(setup.log().contains(words), "{flag}: {}", setup.log());
+}
+
+fn every_flag_changes_what_is_seen_of_it() {
+    let setup = Setup::new("typo: 3\nsharing: { mps: { resources: [{ name: gpu, rename: mine, replicas: 4 }] } }");
+    ends(
+        &setup,
+        "config-file",
+        Some("/nonexistent"),
+        1,
+        "cannot read the configuration file `/nonexistent`",
+    );
+    ends(&setup, "lenient-config", None, 1, "`typo` in line 1 is not a known key");
+    ends(&setup, "mps-control", None, 1, "no `nvidia-cuda-mps-control` in PATH");
+    ends(&setup, "mig-strategy", Some("some"), 2, "unknown MIG strategy: some");
+    let running = setup.start_without(
+        "nvml-library",
+        &["--lenient-config", "--nvml-library=/nonexistent/nvml.so"],
+    );
+    setup.wait_for("the library", || setup.log().contains("`/nonexistent/nvml.so`"));
+    drop(running);
+
+    // The folder says that SELinux is in force there.
+    fs::create_dir_all(setup.node().root().join("sys/fs/selinux")).unwrap();
+    fs::write(setup.path_of_log(), "").unwrap();
+    let running = setup.start(&[
+        "--lenient-config",
+        "--resource-naming",
+        "--compute-mode=keep",
+        "--mig-strategy=mixed",
+        "--log-format=json",
+    ]);
+    let pipe = setup.root().pipe(&"mine".parse().unwrap());
+    let labelled = || {
+        let mut label = [0; 64];
+        let length = rustix::fs::lgetxattr(&pipe, "security.selinux", &mut label[..]);
+        // Only the superuser may.
+        length.is_ok_and(|length| label[..length].starts_with(b"system_u")) || setup.log().contains("cannot label")
+    };
+    setup.wait_for("the folder's label", labelled);
+    if setup.log().contains("cannot label") {
+        fs::remove_dir(setup.node().root().join("sys/fs/selinux")).unwrap();
+    }
+    setup.wait_until_ready();
+    assert!(setup.agreement("mine").is_some());
+    assert_eq!(setup.modes(), DEFAULT);
+    assert_eq!(running.get("/healthz").0, 200);
+    assert_eq!(running.end().0, Some(0));
+    let log = setup.log();
+    assert!(log.contains("mig_strategy: Mixed"), "{log}");
+    assert!(log.lines().all(|line| line.starts_with('{')), "{log}");
+
+    let shown = [
+        "config-file",
+        "lenient-config",
+        "mps-control",
+        "nvml-library",
+        "host-root",
+        "mps-dir",
+        "listen",
+        "resource-naming",
+        "compute-mode",
+        "mig-strategy",
+        "log-format",
+    ];
+    let output = Command::new(env!("CARGO_BIN_EXE_gpu-mps-daemon"))
+        .arg("--help")
+        .output()
+        .unwrap();
+    let all = crate::help::flags(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(all, shown.map(str::to_owned).into());
 }

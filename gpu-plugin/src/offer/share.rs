@@ -4,17 +4,13 @@ use std::collections::BTreeMap;
 
 use gpu_sharing::config::{ResourceName, Shared, SharedResource, Sharing};
 
-use super::{Named, OfferError, OfferedDevice, Remark, ResourceSet};
+use super::{Named, OfferedDevice, Remark, ResourceSet};
 
 /// The resources, with the devices that are shared as replicas, under another name where that is configured.
 ///
 /// Several entries about one resource share different devices of it, each as often as it says; the first that selects a
 /// device counts.
-pub(super) fn shared(
-    named: Named,
-    sharing: &Sharing,
-    remarks: &mut Vec<Remark>,
-) -> Result<Vec<ResourceSet>, OfferError> {
+pub(super) fn shared(named: Named, sharing: &Sharing, remarks: &mut Vec<Remark>) -> Vec<ResourceSet> {
     let entries = sharing.shared().map_or(&[][..], |shared| &shared.resources);
     let absent = entries
         .iter()
@@ -27,7 +23,7 @@ pub(super) fn shared(
     let mut sets: BTreeMap<ResourceName, Vec<OfferedDevice>> = BTreeMap::new();
     for (name, devices) in named {
         let entries: Vec<_> = entries.iter().filter(|entry| entry.name == name).collect();
-        let plan = plan(&name, &devices, &entries)?;
+        let plan = plan(&name, &devices, &entries, remarks);
         for (mut device, entry) in devices.into_iter().zip(plan) {
             let offered_as = entry
                 .and_then(|entry| entry.rename.clone())
@@ -44,28 +40,30 @@ pub(super) fn shared(
         devices,
         fail_requests_greater_than_one: fail,
     };
-    Ok(sets.into_iter().map(set).collect())
+    sets.into_iter().map(set).collect()
 }
 
-/// For each device the entry that shares it, if any does.
+/// For each device the entry that shares it, if any does. What is to be shared and not there is a remark: it may come.
 fn plan<'a>(
     name: &ResourceName,
     devices: &[OfferedDevice],
     entries: &[&'a SharedResource],
-) -> Result<Vec<Option<&'a SharedResource>>, OfferError> {
+    remarks: &mut Vec<Remark>,
+) -> Vec<Option<&'a SharedResource>> {
     let references: Vec<_> = devices
         .iter()
         .map(|device| (device.index.as_str(), device.uuid.as_str()))
         .collect();
     let mut plan = vec![None; devices.len()];
     for entry in entries {
-        let selected = entry.devices.select(&references).map_err(|source| OfferError::Select {
+        let (selected, missing) = entry.devices.select(&references);
+        remarks.extend(missing.into_iter().map(|what| Remark::NotThere {
             resource: name.clone(),
-            source,
-        })?;
+            what,
+        }));
         for position in selected {
             plan[position].get_or_insert(*entry);
         }
     }
-    Ok(plan)
+    plan
 }

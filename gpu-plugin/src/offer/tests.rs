@@ -179,11 +179,29 @@ fn each_gpu_may_have_its_own_number_of_replicas() {
     let gpus = [gpu(0, None), gpu(1, None), gpu(2, None)];
     check(&gpus, &config("none", file, true), Ok(&["gpu: 0x4 2", "half: 1x2"]));
     check(&gpus, &config("none", file, false), Ok(&["gpu: 0x4 1x4 2x4"]));
-    let absent = "sharing: { timeSlicing: { resources: [{ name: gpu, replicas: 4, devices: [7] }] } }";
-    check(
+}
+
+#[test]
+fn what_is_named_and_not_there_keeps_nothing_else_from_being_offered() {
+    let gpus = [gpu(0, None), gpu(1, Some(&["1g.5gb"]))];
+    let file = "
+resources: { gpus: [{ pattern: '*H100*', name: big }, { pattern: '*', name: gpu }], mig: [{ pattern: 7g.*, name: whole }] }
+sharing: { timeSlicing: { resources: [{ name: gpu, replicas: 4, devices: [7, 0] }] } }";
+    let remarks = check(
         &gpus,
-        &config("none", absent, true),
-        Err("cannot share `nvidia.com/gpu`: no matching device at index: 7"),
+        &config("mixed", file, true),
+        Ok(&["gpu: 0x4", "mig-1g.5gb: 1:0"]),
+    );
+    let expected = [
+        "the pattern `*H100*` in `resources.gpus` fits nothing of this node",
+        "the pattern `7g.*` in `resources.mig` fits nothing of this node",
+        "not all of `nvidia.com/gpu` can be shared: no matching device at index: 7",
+    ];
+    assert_eq!(remarks, expected);
+    assert!(
+        check(&[], &config("mixed", file, true), Ok(&[]))
+            .iter()
+            .all(|remark| !remark.contains("pattern"))
     );
 }
 

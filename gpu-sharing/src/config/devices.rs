@@ -17,34 +17,39 @@ pub enum DeviceSelector {
 }
 
 impl DeviceSelector {
-    /// The positions of the devices that are selected, each given by its index (`0`, `0:1`) and its UUID.
+    /// The positions of the devices that are selected, each given by its index (`0`, `0:1`) and its UUID; and what is wanted and not
+    /// there, which may come.
     ///
     /// Positions ascend, and none is there twice.
-    ///
-    /// # Errors
-    /// Where fewer devices are there than are wanted, or not the one that is named.
-    pub fn select(&self, devices: &[(&str, &str)]) -> Result<Vec<usize>, SelectError> {
+    pub fn select(&self, devices: &[(&str, &str)]) -> (Vec<usize>, Vec<NotThere>) {
         match self {
-            Self::All => Ok((0..devices.len()).collect()),
+            Self::All => ((0..devices.len()).collect(), Vec::new()),
             Self::Count(count) => {
-                let wanted = usize::try_from(*count).unwrap_or(usize::MAX);
-                if wanted > devices.len() {
-                    return Err(SelectError::TooFew {
-                        wanted,
-                        available: devices.len(),
-                    });
-                }
-                Ok((0..wanted).collect())
+                let (wanted, available) = (usize::try_from(*count).unwrap_or(usize::MAX), devices.len());
+                let too_few = (wanted > available).then_some(NotThere::TooFew { wanted, available });
+                ((0..wanted.min(available)).collect(), too_few.into_iter().collect())
             }
             Self::List(list) => {
-                let mut positions = list
-                    .iter()
-                    .map(|device| device.find(devices))
-                    .collect::<Result<Vec<_>, _>>()?;
+                let (mut positions, mut missing) = (Vec::new(), Vec::new());
+                for device in list {
+                    match device.find(devices) {
+                        Ok(position) => positions.push(position),
+                        Err(absent) => missing.push(absent),
+                    }
+                }
                 positions.sort_unstable();
                 positions.dedup();
-                Ok(positions)
+                (positions, missing)
             }
+        }
+    }
+
+    /// Whether it selects devices that an earlier one does, whichever there are. All after some is no repetition: it is the rest.
+    pub(super) fn repeats(&self, earlier: &Self) -> bool {
+        match (earlier, self) {
+            (Self::All, _) | (Self::Count(_), Self::Count(_)) => true,
+            (Self::List(earlier), Self::List(list)) => list.iter().any(|device| earlier.contains(device)),
+            _ => false,
         }
     }
 
@@ -112,14 +117,14 @@ impl DeviceRef {
         }
     }
 
-    fn find(&self, devices: &[(&str, &str)]) -> Result<usize, SelectError> {
+    fn find(&self, devices: &[(&str, &str)]) -> Result<usize, NotThere> {
         let position = devices.iter().position(|(index, uuid)| match &self.0 {
             Kind::Index(wanted) => wanted == index,
             Kind::Uuid(wanted) => wanted == uuid,
         });
         position.ok_or_else(|| match &self.0 {
-            Kind::Index(index) => SelectError::NoIndex { index: index.clone() },
-            Kind::Uuid(uuid) => SelectError::NoUuid { uuid: uuid.clone() },
+            Kind::Index(index) => NotThere::NoIndex { index: index.clone() },
+            Kind::Uuid(uuid) => NotThere::NoUuid { uuid: uuid.clone() },
         })
     }
 
@@ -191,10 +196,10 @@ pub struct ParseDeviceRefError {
     text: String,
 }
 
-/// A selection that the node's devices do not allow.
+/// What a selection wants and the node does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum SelectError {
+pub enum NotThere {
     /// A count above the number of devices.
     #[error("requested {wanted} devices to be replicated, but only {available} devices available")]
     TooFew {
@@ -259,20 +264,43 @@ mod tests {
             ("1", uuids[1].as_str()),
             ("2", uuids[2].as_str()),
         ];
-        let check = |selector: DeviceSelector, expected: Result<Vec<usize>, &str>| {
-            let selected = selector.select(&devices).map_err(|error| error.to_string());
-            assert_eq!(selected, expected.map_err(str::to_owned));
+        let check = |selector: DeviceSelector, expected: &[usize], missing: &[&str]| {
+            let (selected, absent) = selector.select(&devices);
+            let absent: Vec<_> = absent.iter().map(ToString::to_string).collect();
+            assert_eq!((&*selected, absent.len()), (expected, missing.len()));
+            assert!(absent.iter().eq(missing), "{absent:?}");
         };
         let list = |names: &[&str]| DeviceSelector::List(names.iter().map(|name| name.parse().unwrap()).collect());
-        check(DeviceSelector::All, Ok(vec![0, 1, 2]));
-        check(DeviceSelector::Count(2), Ok(vec![0, 1]));
+        check(DeviceSelector::All, &[0, 1, 2], &[]);
+        check(DeviceSelector::Count(2), &[0, 1], &[]);
         check(
             DeviceSelector::Count(4),
-            Err("requested 4 devices to be replicated, but only 3 devices available"),
+            &[0, 1, 2],
+            &["requested 4 devices to be replicated, but only 3 devices available"],
         );
-        check(list(&["2", &uuids[0], "0"]), Ok(vec![0, 2]));
-        check(list(&["3"]), Err("no matching device at index: 3"));
+        check(list(&["2", &uuids[0], "0"]), &[0, 2], &[]);
+        check(list(&["3"]), &[], &["no matching device at index: 3"]);
         let other = "GPU-00000000-0000-0000-0000-000000000000";
-        check(list(&[other]), Err(&format!("no matching device with UUID: {other}")));
+        check(
+            list(&[other, "1"]),
+            &[1],
+            &[&format!("no matching device with UUID: {other}")],
+        );
+    }
+
+    #[test]
+    fn what_an_earlier_selection_has_is_repeated() {
+        #[track_caller]
+        fn check(earlier: &DeviceSelector, later: &DeviceSelector, expected: bool) {
+            assert_eq!(later.repeats(earlier), expected, "{earlier:?} {later:?}");
+        }
+        let list = |names: &[&str]| DeviceSelector::List(names.iter().map(|name| name.parse().unwrap()).collect());
+        let (all, two) = (DeviceSelector::All, DeviceSelector::Count(2));
+        check(&all, &all, true);
+        check(&all, &list(&["0"]), true);
+        check(&list(&["0"]), &all, false);
+        check(&two, &two, true);
+        check(&list(&["0", "1"]), &list(&["1", "2"]), true);
+        check(&list(&["0"]), &list(&["1"]), false);
     }
 }

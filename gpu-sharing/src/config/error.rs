@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::UnknownWord;
+use super::{ResourceName, UnknownWord};
 
 /// A [`Result`](std::result::Result) whose error is this module's [`Error`] unless said otherwise.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -110,6 +110,16 @@ pub enum Warning {
         /// `timeSlicing` or `mps`.
         section: &'static str,
     },
+    /// An entry of `sharing` is about devices that an entry before it shares: of those the first counts, where the vendor's programs
+    /// give out as many replicas as the largest says.
+    SharedTwice {
+        /// The entry, from the top.
+        key: String,
+        /// Its line, from 1; `None` where it is one only because `devices` is ignored.
+        line: Option<u64>,
+        /// The resource.
+        resource: ResourceName,
+    },
     /// Both ways of sharing are configured. As with the vendor's programs, MPS is used; they do not say so.
     TimeSlicingIgnored,
 }
@@ -130,6 +140,16 @@ impl fmt::Display for Warning {
                 "Customizing the 'devices' field in sharing.{section}.resources is not yet supported in the config. \
                  Ignoring..."
             ),
+            Self::SharedTwice { key, line, resource } => {
+                write!(f, "`{key}`")?;
+                if let Some(line) = line {
+                    write!(f, " in line {line}")?;
+                }
+                write!(
+                    f,
+                    " shares devices of `{resource}` that an entry before it shares: for those it has no effect"
+                )
+            }
             Self::TimeSlicingIgnored => {
                 f.write_str("sharing.timeSlicing and sharing.mps are both configured: MPS is used, time-slicing is not")
             }

@@ -261,6 +261,9 @@ fn lists(field: &Field<'_>) -> Result<Vec<DeviceListStrategy>> {
         _ => Err(field.error("invalid deviceListStrategy: expected a word")),
     };
     match &field.node.value {
+        Value::List(list) if list.is_empty() => {
+            Err(field.error("invalid deviceListStrategy: without a strategy no container would be told its devices"))
+        }
         Value::List(_) => field.list()?.iter().map(word).collect(),
         Value::Text(_) => Ok(vec![word(field)?]),
         _ => Err(field.error("invalid deviceListStrategy: expected a word or a list of words")),

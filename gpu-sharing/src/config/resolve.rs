@@ -263,6 +263,18 @@ fn default_naming(
 ) -> Vec<super::SharedResource> {
     let by_default = replicas.rename_by_default;
     let mut resources = replicas.resources;
+    let repeated = |n: &usize| {
+        let (earlier, entry) = (&resources[..*n], &resources[*n]);
+        // Of others it was said when the file was read.
+        earlier.iter().any(|earlier| earlier.name == entry.name)
+            && !earlier.iter().any(|earlier| entry.repeats(earlier))
+    };
+    let repeated: Vec<_> = (1..resources.len()).filter(repeated).collect();
+    warnings.extend(repeated.into_iter().map(|n| Warning::SharedTwice {
+        key: format!("sharing.{section}.resources[{n}]"),
+        line: None,
+        resource: resources[n].name.clone(),
+    }));
     let (mut renamed, mut selected) = (false, false);
     for resource in &mut resources {
         // That this name fits was checked when the file was read, unless another one was written.

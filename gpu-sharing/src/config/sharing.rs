@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use super::{
-    DeviceSelector, ResourceName, Result,
+    DeviceSelector, ResourceName, Result, Warning,
     document::Value,
     key::{Field, Map, Walk},
 };
@@ -114,12 +114,19 @@ impl Replicas {
         let none = || field.error("no resources specified");
         let map = walk.map(field.node, place, &field.path)?.ok_or_else(none)?;
         let rename_by_default = map.bool("renameByDefault")?.unwrap_or(false);
-        let list = map.get("resources").ok_or_else(none)?;
-        let resources = list
-            .list()?
-            .iter()
-            .map(|field| SharedResource::read(field, walk, item, rename_by_default))
-            .collect::<Result<Vec<_>>>()?;
+        let entries = map.get("resources").ok_or_else(none)?.list()?;
+        let mut resources = Vec::new();
+        for entry in &entries {
+            let resource = SharedResource::read(entry, walk, item, rename_by_default)?;
+            if resources.iter().any(|earlier| resource.repeats(earlier)) {
+                walk.warnings.push(Warning::SharedTwice {
+                    key: entry.path.clone(),
+                    line: Some(entry.node.line),
+                    resource: resource.name.clone(),
+                });
+            }
+            resources.push(resource);
+        }
         if resources.is_empty() {
             return Err(none());
         }
@@ -132,6 +139,11 @@ impl Replicas {
 }
 
 impl SharedResource {
+    /// Whether it is about devices that an earlier entry shares, whichever there are.
+    pub(super) fn repeats(&self, earlier: &Self) -> bool {
+        self.name == earlier.name && self.devices.repeats(&earlier.devices)
+    }
+
     fn read(field: &Field<'_>, walk: &mut Walk, place: &'static str, rename: bool) -> Result<Self> {
         let no_name = || field.error("no resource name specified");
         let map = walk.map(field.node, place, &field.path)?.ok_or_else(no_name)?;

@@ -300,6 +300,10 @@ fn values_that_do_not_fit_are_errors_in_the_vendors_words() {
         "invalid strategy: foo",
     );
     check_error(
+        "flags: { plugin: { deviceListStrategy: [] } }",
+        "`flags.plugin.deviceListStrategy` in line 1: invalid deviceListStrategy: without a strategy",
+    );
+    check_error(
         "flags: { plugin: { deviceIDStrategy: foo } }",
         "invalid --device-id-strategy option: foo",
     );
@@ -344,6 +348,83 @@ fn values_that_do_not_fit_are_errors_in_the_vendors_words() {
         "resources: { gpus: [{ pattern: x }] }",
         "`resources.gpus[0]` in line 1: no resource name specified",
     );
+}
+
+#[test]
+fn what_is_no_yaml_is_said_in_words_for_who_wrote_it() {
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let error = ConfigFile::parse(text, Reading::Strict).unwrap_err();
+        assert_eq!(error.to_string(), format!("the configuration is not YAML: {expected}"));
+    }
+    check("flags: {}\nflags: {}", "line 2: the key `flags` is there twice");
+    check("flags: {}\n---\nflags: {}", "line 3: there is more than one document");
+    check(
+        "flags: *common",
+        "line 1: an alias (`*name`) names no anchor (`&name`) before it",
+    );
+    check("flags: { migStrategy: .inf }", "line 1: `.inf` is no finite number");
+    check("? [flags]\n: {}", "line 1: a key or a value cannot be understood");
+    check(
+        "flags:\n  <<: 3",
+        "line 2: what `<<` merges is neither keys with values nor a list of such",
+    );
+    check(
+        &"[".repeat(1000),
+        "line 1: it is too large or too deep, or its aliases repeat too much",
+    );
+    check(&" ".repeat((1 << 20) + 1), "it is longer than 1 MiB");
+}
+
+#[test]
+fn a_text_that_stands_for_far_more_is_refused_at_once() {
+    let line = |n: usize| {
+        let ten = vec![format!("*a{}", n - 1); 10].join(", ");
+        format!("a{n}: &a{n} [{ten}]\n")
+    };
+    let laughs = (1..10).map(line).collect::<Vec<_>>().concat();
+    let laughs = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{laughs}");
+    let nested = format!("- {}{}\n", "&x [".repeat(60), "]".repeat(60)).repeat(500);
+    let merged = format!("a: &a {{ b: c }}\nd:\n{}", "- <<: *a\n".repeat(90_000));
+    let many = "- a\n".repeat(200_000);
+    for text in [laughs, nested, merged, many] {
+        for reading in [Reading::Strict, Reading::Lenient] {
+            let error = ConfigFile::parse(&text, reading).unwrap_err().to_string();
+            assert!(error.ends_with("its aliases repeat too much"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn devices_that_are_shared_twice_are_told() {
+    #[track_caller]
+    fn check(entries: &str, naming: bool, expected: &[&str]) {
+        let text = format!("sharing:\n  timeSlicing:\n    resources:{entries}");
+        let (file, read) = ConfigFile::parse(&text, Reading::Strict).unwrap();
+        let (_, resolved) = Config::resolve(file, Flags::default(), Options { naming });
+        let warnings = read.iter().chain(&resolved).map(ToString::to_string);
+        let warnings: Vec<_> = warnings.filter(|warning| warning.contains("has no effect")).collect();
+        assert_eq!(warnings, expected);
+    }
+    let warning = |place: &str| {
+        format!(
+            "`sharing.timeSlicing.resources[1]`{place} shares devices of `nvidia.com/gpu` that an entry before it shares: for those it has no effect"
+        )
+    };
+    let twice = "\n    - { name: gpu, replicas: 2 }\n    - { name: nvidia.com/gpu, replicas: 4 }";
+    for naming in [false, true] {
+        check(twice, naming, &[&warning(" in line 5")]);
+        check(
+            "\n    - { name: gpu, replicas: 2 }\n    - { name: mig-1g.5gb, replicas: 4 }",
+            naming,
+            &[],
+        );
+    }
+    let rest = "\n    - { name: gpu, replicas: 2, devices: [0] }\n    - { name: gpu, replicas: 4 }";
+    check(rest, true, &[]);
+    check(rest, false, &[&warning("")]);
+    let overlap = "\n    - { name: gpu, replicas: 2, devices: [0, 1] }\n    - { name: gpu, replicas: 4, devices: [1] }";
+    check(overlap, true, &[&warning(" in line 5")]);
 }
 
 #[test]
@@ -495,7 +576,13 @@ fn mig_devices_have_the_resource_of_their_strategy() {
 proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in "(version|flags|sharing|mps|resources|name|[-:{}\\[\\], \n\"'&*!|>]){0,30}") {
-        let _ = ConfigFile::parse(&text, Reading::Strict);
-        let _ = ConfigFile::parse(&text, Reading::Lenient);
+        for reading in [Reading::Strict, Reading::Lenient] {
+            if let Err(error) = ConfigFile::parse(&text, reading) {
+                let error = error.to_string();
+                for word in ["Option", "Policy", "String", "struct", "enum", "serde", "deserialize", "::", "budget", "from_"] {
+                    prop_assert!(!error.contains(word), "{error}");
+                }
+            }
+        }
     }
 }

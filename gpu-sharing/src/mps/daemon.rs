@@ -9,6 +9,7 @@ mod error;
 mod files;
 mod keeper;
 mod manager;
+mod predecessor;
 mod shared_memory;
 mod tail;
 

@@ -3,7 +3,7 @@ use std::fmt;
 use gpu_core::GpuUuid;
 
 use super::MaxClients;
-use crate::config::{ResourceName, SelectError};
+use crate::config::{NotThere, ResourceName};
 
 /// A [`Result`](std::result::Result) whose error is this module's [`Error`] unless said otherwise.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -35,15 +35,6 @@ pub enum Error {
         /// How many there can be.
         most: MaxClients,
     },
-    /// The configuration names GPUs that the resource does not have.
-    #[error("cannot share `{resource}`")]
-    Select {
-        /// The resource.
-        resource: ResourceName,
-        /// Which ones.
-        #[source]
-        source: SelectError,
-    },
 }
 
 /// What a person should know of a [`Plan`](super::Plan). For the log, once.
@@ -54,6 +45,13 @@ pub enum Remark {
     NoSuchResource {
         /// The resource.
         resource: ResourceName,
+    },
+    /// The configuration shares GPUs of a resource that this node does not have.
+    NotThere {
+        /// The resource.
+        resource: ResourceName,
+        /// Which.
+        what: NotThere,
     },
     /// A GPU older than Volta, or of unknown make: its clients are not limited.
     NoLimits {
@@ -77,6 +75,7 @@ impl fmt::Display for Remark {
             Self::NoSuchResource { resource } => {
                 write!(f, "sharing.mps names `{resource}`, of which this node has no device")
             }
+            Self::NotThere { resource, what } => write!(f, "not all of `{resource}` can be shared: {what}"),
             Self::NoLimits { index, uuid } => write!(
                 f,
                 "GPU {index} ({uuid}) is older than Volta: its MPS clients are not limited in memory and threads"

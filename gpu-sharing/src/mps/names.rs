@@ -24,6 +24,9 @@ pub const PINNED_DEVICE_MEM_LIMIT: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
 /// The program that is the daemon, and that sends it commands.
 pub const CONTROL: &str = "nvidia-cuda-mps-control";
 
+/// The file in the pipe folder that says the daemon's process number; the daemon writes it.
+pub const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
+
 /// Where daemon, device plugin and clients see the MPS root.
 pub const CONTAINER_ROOT: &str = "/mps";
 

@@ -4,7 +4,7 @@ use gpu_core::{CudaVersion, Gpu, Inventory};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Error, Remark, Result, Root, SharedGpu,
+    Remark, Result, Root, SharedGpu,
     names::{DEVICE_ORDER, LOG_DIRECTORY, PCI_ORDER, PIPE_DIRECTORY, VISIBLE_DEVICES},
 };
 use crate::config::{Config, ResourceName, SharedResource as Entry, Sharing};
@@ -36,7 +36,8 @@ pub struct SharedResource {
 /// selects it.
 ///
 /// # Errors
-/// Where a GPU cannot be shared as configured. A GPU that cannot be read is not among these GPUs, and no error.
+/// Where a GPU cannot be shared as configured. A GPU that cannot be read is not among these GPUs, and no error; neither is one that
+/// the configuration names and the node does not have.
 pub fn plan(inventory: &Inventory, config: &Config) -> Result<Plan> {
     let Sharing::Mps(shared) = &config.sharing else {
         return Ok(Plan::default());
@@ -74,14 +75,14 @@ impl Gathered {
             .map(String::as_str)
             .zip(gpus.iter().map(|gpu| gpu.uuid.as_str()))
             .collect();
-        let selected = if gpus.is_empty() {
-            Vec::new() // that the node has none is a remark
-        } else {
-            entry.devices.select(&named).map_err(|source| Error::Select {
+        let (selected, missing) = entry.devices.select(&named);
+        if !gpus.is_empty() {
+            let not_there = |what| Remark::NotThere {
                 resource: entry.name.clone(),
-                source,
-            })?
-        };
+                what,
+            };
+            self.remarks.extend(missing.into_iter().map(not_there));
+        }
         for gpu in selected.into_iter().map(|position| gpus[position]) {
             if self.has(gpu) {
                 continue;

@@ -223,11 +223,22 @@ fn what_cannot_be_shared_is_an_error_that_names_the_gpu() {
             error: invalid MPS configuration: invalid device maximum allowed replicas exceeded: 49 > 48 on GPU 0 (GPU-00000000-0000-4000-8000-000000000000)
         "]],
     );
+}
+
+#[test]
+fn what_is_not_there_keeps_nothing_else_from_being_shared() {
     check(
-        &node("A100 8.0 40"),
-        &mps("{ name: gpu, replicas: 2, devices: [3] }"),
+        &node("A100 8.0 40\nA100 8.0 40"),
+        &mps("{ name: gpu, replicas: 2, devices: [3, 1] }"),
         &expect![[r"
-            error: cannot share `nvidia.com/gpu`: no matching device at index: 3
+            nvidia.com/gpu
+              CUDA_DEVICE_ORDER=PCI_BUS_ID
+              CUDA_MPS_LOG_DIRECTORY=/mps/nvidia.com/gpu/log
+              CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia.com/gpu/pipe
+              CUDA_VISIBLE_DEVICES=GPU-00000000-0000-4000-8000-000000000001
+              set_default_device_pinned_mem_limit 0 20480M
+              set_default_active_thread_percentage 50
+            not all of `nvidia.com/gpu` can be shared: no matching device at index: 3
         "]],
     );
 }

@@ -20,6 +20,31 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The file of the compute modes that GPUs had cannot be understood: another program wrote there, or the disk was full. It was
+    /// put aside, and what it said is lost.
+    #[error(
+        "cannot understand `{}`, which is `{}` now: GPUs that are in exclusive mode get the default mode at the end",
+        path.display(),
+        aside.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where it is now.
+        aside: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A daemon that does not answer cannot be ended.
+    #[error("cannot end the MPS daemon {pid}, which does not answer")]
+    Kill {
+        /// Its process.
+        pid: u32,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
     /// The control program cannot be started: it comes with the driver's compute utilities.
     #[error("cannot run `{}`", program.display())]
     Run {

@@ -1,4 +1,4 @@
-use std::{fs::File, path::PathBuf, pin::pin, time::Duration};
+use std::{fs::File, path::PathBuf, pin::pin, sync::Arc, time::Duration};
 
 use gpu_core::GpuUuid;
 use tokio::{
@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, interval, sleep, timeout},
 };
 
-use super::{Control, Error, Result, Settings, files, tail::Tail};
+use super::{Control, Error, Result, Settings, files, predecessor, tail::Tail};
 use crate::{
     config::ResourceName,
     mps::{Agreement, SharedResource, names::CONTROL},
@@ -58,8 +58,8 @@ pub enum Event {
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a daemon may take until it answers.
-const START: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(100);
+pub(super) const START: Duration = Duration::from_secs(10);
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How often the daemon is asked whether it is well, and how often in a row it may fail to answer.
 const ASK: Duration = Duration::from_secs(10);
 const FAILURES: u32 = 3;
@@ -143,7 +143,8 @@ impl Keeper {
         files::remove_folder(&log)?; // whose lines would be told again
         files::folder(&log)?;
         if let Some(modes) = self.settings.compute_modes.clone() {
-            self.change_modes(move |gpus| modes.exclusive(gpus)).await?;
+            let tell = self.untidy();
+            self.change_modes(move |gpus| modes.exclusive(gpus, tell)).await?;
         }
         let control = self.control();
         let child = self.child.insert(control.start()?);
@@ -163,13 +164,20 @@ impl Keeper {
         self.started = None;
     }
 
-    /// A daemon that was left by a keeper that was killed: its limits are not known.
+    /// A daemon that was left by a keeper that was killed: its limits are not known. One that does not answer is killed.
     async fn end_predecessor(&self) -> Result<()> {
         let control = self.control();
-        match control.command(QUESTION).await {
+        let ended = match control.command(QUESTION).await {
             Ok(_) => control.command_within(LEAVE, START).await.map(drop),
             Err(Error::Refused { .. }) => Ok(()), // there is none
             Err(error) => Err(error),
+        };
+        match ended {
+            Err(error @ Error::NoAnswer { .. }) if predecessor::kill(&self.pipe()).await? => {
+                (self.untidy())(error);
+                Ok(())
+            }
+            ended => ended,
         }
     }
 
@@ -217,7 +225,8 @@ impl Keeper {
             let _ = child.kill().await;
         }
         if let Some(modes) = self.settings.compute_modes.clone() {
-            self.tidy(self.change_modes(move |gpus| modes.restore(gpus)).await);
+            let tell = self.untidy();
+            self.tidy(self.change_modes(move |gpus| modes.restore(gpus, tell)).await);
         }
         self.tidy(files::remove_folder(&self.log()));
         self.tell(Event::Stopped { resource: self.name() });
@@ -231,11 +240,14 @@ impl Keeper {
 
     fn tidy(&self, done: Result<()>) {
         if let Err(error) = done {
-            self.tell(Event::Untidy {
-                resource: self.name(),
-                error,
-            });
+            (self.untidy())(error);
         }
+    }
+
+    /// Tells of what was not tidied up, from wherever that is found.
+    fn untidy(&self) -> impl FnOnce(Error) + Send + use<> {
+        let (tell, resource) = (Arc::clone(&self.settings.tell), self.name());
+        move |error| tell(Event::Untidy { resource, error })
     }
 
     fn tell(&self, event: Event) {
