@@ -4,6 +4,7 @@ mod brute;
 mod defragment;
 mod driver;
 mod fleets;
+mod loss;
 mod offline;
 mod online;
 mod packing;

@@ -1,7 +1,7 @@
 //! A first choice for a fleet: the largest profiles first, each where it takes least from those that are still to come.
 //!
-//! On boards whose placements nest, and where no profile is offered by two boards, this serves all GPU instances that can be
-//! served. It looks at pinned instances only; the passes after it find out which idle ones can stay.
+//! On boards whose placements nest, and where no profile is offered by two boards or takes an engine, this serves all GPU instances
+//! that can be served. It looks at pinned instances only; the passes after it find out which idle ones can stay.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -147,5 +147,146 @@ impl<'a> Filling<'a> {
         };
         // In order of their cost; the first is to change nothing.
         options.iter().find(enough).or(options.first()).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mig::{
+        Catalogue, Demand, Geometry, Held, Instance, Placement,
+        plan::model::{Goal, Model, Stage},
+    };
+
+    fn gpu(name: String, instances: Vec<Held>) -> GpuState {
+        GpuState {
+            name,
+            board: Arc::clone(Catalogue::builtin().board("H100-80GB").unwrap()),
+            mode: Mode::Enabled,
+            instances,
+        }
+    }
+
+    /// GPUs whose pinned instances leave room for the demand: both were laid side by side.
+    fn feasible() -> impl Strategy<Value = (Fleet, Demand)> {
+        let one = (any::<prop::sample::Index>(), prop::bool::weighted(0.3));
+        let tries = prop::collection::vec(prop::collection::vec(one, 0..=9), 1..=4);
+        tries.prop_map(|gpus| {
+            let board = Catalogue::builtin().board("H100-80GB").unwrap();
+            let places: Vec<Instance> = board
+                .profiles()
+                .iter()
+                .filter(|spec| spec.profile.attributes().next().is_none())
+                .flat_map(|spec| {
+                    let at = |&placement| Instance {
+                        placement,
+                        profile: spec.profile.clone(),
+                    };
+                    spec.placements.iter().map(at)
+                })
+                .collect();
+            let mut demand = Demand::default();
+            let mut states = Vec::new();
+            for (at, tries) in gpus.into_iter().enumerate() {
+                let mut all: Vec<Instance> = Vec::new();
+                let mut pinned = Vec::new();
+                for (place, is_pinned) in tries {
+                    let instance = place.get(&places).clone();
+                    if Geometry::from_instances(board, all.iter().chain([&instance]).cloned()).is_err() {
+                        continue;
+                    }
+                    all.push(instance.clone());
+                    if is_pinned {
+                        pinned.push(Held::whole(instance, true));
+                    } else {
+                        demand.add(instance.profile, 1);
+                    }
+                }
+                states.push(gpu(format!("gpu-{at}"), pinned));
+            }
+            (Fleet::new(states).unwrap(), demand)
+        })
+    }
+
+    fn unserved(fleet: &Fleet, demand: &Demand) -> u32 {
+        let table = Table::new(fleet, demand).unwrap();
+        let wanted: Vec<u32> = demand.iter().map(|(_, n)| n).collect();
+        let choice = fill(&table, fleet, &table.largest_first(), &wanted);
+        let stage = Stage {
+            goal: Goal::Unserved(vec![1; wanted.len()]),
+            limits: Vec::new(),
+        };
+        let model = Model {
+            pool: table.pool.clone(),
+            groups: table.groups.clone(),
+            wanted,
+        };
+        model.goal(&stage, &choice).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn all_that_can_be_served_is((fleet, demand) in feasible()) {
+            prop_assert_eq!(unserved(&fleet, &demand), 0);
+        }
+    }
+
+    #[test]
+    fn compute_instances_share_as_few_gpu_instances_as_they_need() {
+        let fleet = Fleet::new([gpu("gpu-0".into(), Vec::new())]).unwrap();
+        let demand: Demand = [("1c.3g.40gb", 4), ("2c.3g.40gb", 1), ("1g.10gb", 1)]
+            .map(|(profile, n)| (profile.parse().unwrap(), n))
+            .into_iter()
+            .collect();
+        let table = Table::new(&fleet, &demand).unwrap();
+        let wanted: Vec<u32> = demand.iter().map(|(_, n)| n).collect();
+        let row = |name: &str| {
+            let row = table.profiles.iter().position(|profile| profile.as_str() == name);
+            u16::try_from(row.unwrap()).unwrap()
+        };
+        let of = |name: &str| units(&table, &name.parse().unwrap(), &wanted).collect::<Vec<_>>();
+        let (small, double) = (row("1c.3g.40gb"), row("2c.3g.40gb"));
+        let mut halves = of("3g.40gb");
+        for unit in &mut halves {
+            unit.sort_unstable();
+        }
+        halves.sort();
+        let mut mixed = vec![(small, 1), (double, 1)];
+        mixed.sort_unstable();
+        let mut expected = vec![mixed, vec![(small, 3)]];
+        expected.sort();
+        assert_eq!(halves, expected);
+        assert_eq!(of("1g.10gb"), [[(row("1g.10gb"), 1)]]);
+        assert_eq!(of("7g.80gb"), Vec::<Unit>::new());
+        assert_eq!(unserved(&fleet, &demand), 1); // two halves leave no room for the slice
+    }
+
+    #[test]
+    fn what_costs_least_of_those_that_serve_enough_is_taken() {
+        let small: Profile = "1g.10gb".parse().unwrap();
+        let placement = Placement { start: 0, size: 1 };
+        let idle = Held::whole(
+            Instance {
+                placement,
+                profile: small.clone(),
+            },
+            false,
+        );
+        let fleet = Fleet::new([gpu("gpu-0".into(), Vec::new()), gpu("gpu-1".into(), vec![idle])]).unwrap();
+        let demand: Demand = [(small, 1)].into_iter().collect();
+        let table = Table::new(&fleet, &demand).unwrap();
+        let choice = fill(&table, &fleet, &[0], &[1]);
+        let cost: Vec<_> = choice
+            .iter()
+            .map(|&option| table.pool.cost(option)[..3].to_vec())
+            .collect();
+        // The first GPU, as no GPU is better for a slice; nothing is done on the other.
+        assert_eq!(cost, [vec![0, 1, 0], vec![0, 0, 0]]);
     }
 }

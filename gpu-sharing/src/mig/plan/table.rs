@@ -151,7 +151,7 @@ impl Table {
     }
 
     /// The rows by the share of its GPU that an instance takes, and where these are equal by what can lie in fewer places.
-    fn largest_first(&self) -> Vec<usize> {
+    pub(super) fn largest_first(&self) -> Vec<usize> {
         let size = |&row: &usize| {
             let profile = self.profiles[row].gpu_instance();
             let share = |(board, _): &(Arc<Board>, Offers)| {
