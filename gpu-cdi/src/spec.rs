@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use self::null::or_default;
+use self::null::{or_default, texts};
 pub use self::{
     edits::{ContainerEdits, DeviceNode, Hook, HookStage, IntelRdt, Mount, NetDevice},
     format::Format,
@@ -34,7 +34,7 @@ pub struct Spec {
     /// What the devices are.
     pub kind: Kind,
     /// Free notes; CDI 0.6.0.
-    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "texts", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// The devices; at least one, each name once.
     #[serde(default, deserialize_with = "or_default")]
@@ -51,7 +51,7 @@ pub struct Device {
     /// Its name within the kind.
     pub name: DeviceName,
     /// Free notes; CDI 0.6.0.
-    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "texts", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// What the container gets; not empty.
     #[serde(default, deserialize_with = "or_default")]

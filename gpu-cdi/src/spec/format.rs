@@ -92,7 +92,7 @@ annotations: null
 containerEdits:
 devices:
 - name: a
-  annotations: ~
+  annotations: { x: ~, y: z }
   containerEdits:
     env:
     mounts: null
@@ -107,6 +107,11 @@ devices:
       hostPath: null
 ";
         let spec = Spec::from_text(yaml, Format::Yaml).unwrap();
+        let annotations: Vec<_> = spec.devices[0].annotations.iter().collect();
+        assert_eq!(
+            annotations,
+            [(&"x".to_owned(), &String::new()), (&"y".to_owned(), &"z".to_owned())]
+        );
         let edits = &spec.devices[0].container_edits;
         assert_eq!(
             (edits.device_nodes[0].file_mode, edits.device_nodes[0].major),
