@@ -4,7 +4,10 @@ use std::{fs, path::Path, time::Duration};
 
 use gpu_plugin::{
     Error, NodeConfig,
-    gpu_core::ownership::{Owner, OwnerFile},
+    gpu_core::{
+        GpuUuid,
+        ownership::{Owner, OwnerFile},
+    },
     gpu_kubelet::double::Kubelet,
     gpu_sharing::config::{Config, ConfigFile, Flags, MigStrategy, Options, Reading},
     names::GPU_RESOURCE,
@@ -424,15 +427,21 @@ async fn a_reload_that_fails_forgets_nothing() {
     plugin.stop().await;
 }
 
+/// An owner file in which the MIG manager has the third GPU, the UUIDs of all, and a configuration that keeps to the file.
+fn one_of_the_mig_manager(place: &Place) -> (OwnerFile, Vec<GpuUuid>, NodeConfig) {
+    let file = OwnerFile::new(place.dir.path().join("owners.json"));
+    let uuids: Vec<_> = place.inventory().gpus.into_iter().map(|gpu| gpu.uuid).collect();
+    file.claim(Owner::MigManager, &uuids[2..3]).expect("it is free");
+    let mut config = place.config();
+    config.owners = Some(file.clone());
+    (file, uuids, config)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn gpus_are_claimed_and_those_of_another_are_left_to_it() {
     let place = Place::new();
-    let file = OwnerFile::new(place.dir.path().join("owners.json"));
-    let uuids: Vec<_> = place.inventory().gpus.into_iter().map(|gpu| gpu.uuid).collect();
-    file.claim(Owner::MigManager, &uuids[2..3]).unwrap();
+    let (file, _, mut config) = one_of_the_mig_manager(&place);
     let kubelet = place.kubelet().await;
-    let mut config = place.config();
-    config.owners = Some(file.clone());
     let plugin = Plugin::start(config.clone(), &kubelet);
     offered(&kubelet, GPU_RESOURCE, 3).await;
     let owned = |owner| {
@@ -469,12 +478,8 @@ async fn gpus_are_claimed_and_those_of_another_are_left_to_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gpus_that_another_owner_gives_up_or_takes_are_noticed_while_nothing_else_happens() {
     let place = Place::new();
-    let file = OwnerFile::new(place.dir.path().join("owners.json"));
-    let uuids: Vec<_> = place.inventory().gpus.into_iter().map(|gpu| gpu.uuid).collect();
-    file.claim(Owner::MigManager, &uuids[2..3]).unwrap();
+    let (file, uuids, config) = one_of_the_mig_manager(&place);
     let kubelet = place.kubelet().await;
-    let mut config = place.config();
-    config.owners = Some(file.clone());
     let plugin = Plugin::start(config, &kubelet);
     offered(&kubelet, GPU_RESOURCE, 3).await;
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases, divided},
+    fleets::{Case, cases, divided, occupied},
 };
 
 fn movable(fleet: &Fleet) -> BTreeMap<Profile, u32> {
@@ -164,13 +164,7 @@ fn each_move_is_made(found: &Defragmentation) -> Result<(), TestCaseError> {
 
 fn cost(case: &Case, found: &Defragmentation, after: &Fleet) -> Cost {
     let (tables, _) = case.brute();
-    let lost = |(gpu, state): (&brute::Gpu, &GpuState)| {
-        let slots = state.instances.iter().flat_map(|held| {
-            let place = held.instance.placement;
-            place.start..place.start + place.size
-        });
-        brute::lost(&gpu.table, slots.fold(0, |mask, slot| mask | 1 << slot))
-    };
+    let lost = |(gpu, state): (&brute::Gpu, &GpuState)| brute::lost(&gpu.table, occupied(state));
     Cost {
         destroyed: u32::try_from(found.moves.len()).expect("few"),
         touched: u32::try_from(found.plan.changes.len()).expect("few"),

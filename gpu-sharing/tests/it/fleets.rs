@@ -207,6 +207,15 @@ impl Try {
     }
 }
 
+/// The memory slots that the instances of a GPU take, as bits.
+pub(crate) fn occupied(gpu: &GpuState) -> u32 {
+    let slots = gpu.instances.iter().flat_map(|held| {
+        let place = held.instance.placement;
+        place.start..place.start + place.size
+    });
+    slots.fold(0, |mask, slot| mask | 1 << slot)
+}
+
 fn tables() -> [brute::Table; 4] {
     let eight = |names: [&str; 7]| {
         let [one, me, double, two, three, four, seven] = names;

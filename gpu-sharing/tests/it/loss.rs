@@ -1,7 +1,10 @@
 use gpu_sharing::mig::{Geometry, loss};
 use proptest::prelude::*;
 
-use crate::{brute, fleets::cases};
+use crate::{
+    brute,
+    fleets::{cases, occupied},
+};
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
@@ -11,11 +14,6 @@ proptest! {
         let (fleet, (tables, _)) = (case.fleet(), case.brute());
         let (gpu, table) = (&fleet.gpus()[0], &tables[0].table);
         let geometry = Geometry::from_instances(&gpu.board, gpu.instances.iter().map(|held| held.instance.clone()));
-        let slots = gpu.instances.iter().flat_map(|held| {
-            let place = held.instance.placement;
-            place.start..place.start + place.size
-        });
-        let occupied = slots.fold(0, |mask, slot| mask | 1 << slot);
-        prop_assert_eq!(loss(&gpu.board, &geometry.unwrap()), brute::lost(table, occupied));
+        prop_assert_eq!(loss(&gpu.board, &geometry.unwrap()), brute::lost(table, occupied(gpu)));
     }
 }
