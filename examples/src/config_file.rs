@@ -6,15 +6,6 @@ use std::{
     path::Path,
 };
 
-#[cfg(any(
-    test,
-    feature = "device-plugin",
-    feature = "feature-discovery",
-    feature = "gpuctl",
-    feature = "mps-daemon"
-))]
-use anyhow::Context;
-
 /// More than any has; a `ConfigMap` holds 1 MiB.
 const LONGEST: u64 = 1 << 20;
 
@@ -28,7 +19,8 @@ const LONGEST: u64 = 1 << 20;
     feature = "mps-daemon"
 ))]
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
-    read_file(path).with_context(|| format!("cannot read the configuration file `{}`", path.display()))
+    let what = || format!("cannot read the configuration file `{}`", path.display());
+    anyhow::Context::with_context(read_file(path), what)
 }
 
 /// The text of any configuration file.
