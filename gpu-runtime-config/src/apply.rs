@@ -139,6 +139,19 @@ impl Error {
     }
 }
 
+/// Whether carrying a plan out writes files and restarts the engine: if a file is to change, and also if an earlier change was
+/// interrupted, which is finished then.
+///
+/// # Errors
+/// [`Error::Io`] and [`Error::Config`] if the receipt cannot be read.
+pub fn is_due(plan: &Plan, host_root: &Path, main: &Path) -> Result<bool, Error> {
+    Ok(!plan.is_empty() || is_unfinished(read_receipt(host_root, main)?.as_ref()))
+}
+
+fn is_unfinished(kept: Option<&Receipt>) -> bool {
+    kept.is_some_and(Receipt::is_unfinished)
+}
+
 /// Carries out a plan, under the [`lock`] that was taken before the files were read.
 ///
 /// The receipt goes to [`receipt_path`] before any file changes and says until the end that there is something to finish: after
@@ -157,10 +170,9 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
     }
     let root = &how.host_root;
     let kept = read_receipt(root, &how.main)?;
-    let is_unfinished = kept.as_ref().is_some_and(Receipt::is_unfinished);
     let now = read_file(root, &receipt_path(&how.main))?.text;
     let done = plan.receipt.as_ref().map(|receipt| receipt.finished().to_json());
-    if plan.is_empty() && !is_unfinished {
+    if plan.is_empty() && !is_unfinished(kept.as_ref()) {
         write_receipt(how, now, done)?;
         return Ok(Outcome::Unchanged);
     }

@@ -120,6 +120,19 @@ fn a_plan_is_written_once_and_taken_back_exactly() {
 }
 
 #[test]
+fn what_is_due_is_told_beforehand() {
+    let node = Node::new("version = 3\n");
+    let is_due = || is_due(&node.plan(), node.root.path(), MAIN.as_ref()).unwrap();
+    assert!(is_due());
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    assert!(!is_due());
+    let receipt = read_receipt(node.root.path(), MAIN.as_ref()).unwrap().unwrap();
+    let path = node.path("/etc/containerd/config.toml.gpu-runtime-config");
+    fs::write(path, receipt.unfinished().to_json()).unwrap();
+    assert!(node.plan().is_empty() && is_due(), "a change that was interrupted");
+}
+
+#[test]
 fn an_engine_that_does_not_come_up_gets_its_old_files_back() {
     let node = Node::new("version = 3\n");
     let outcome = node.carry_out(&node.plan(), &node.apply(Some(health()))).unwrap();
