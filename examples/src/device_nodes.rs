@@ -125,18 +125,26 @@ pub(crate) fn all(host_root: &Path) -> Vec<Node> {
     nodes
 }
 
+/// Whether a node is missing. One of that path which is another device is an error.
+pub(crate) fn is_missing(node: &Node, dev_root: &Path) -> io::Result<bool> {
+    let number = makedev(node.major, node.minor);
+    match rustix::fs::lstat(here(node, dev_root)) {
+        Ok(found) if found.st_rdev == number && FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice => {
+            Ok(false)
+        }
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is another device")),
+        Err(rustix::io::Errno::NOENT) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Makes a node that is missing; whether it was. One of that path which is another device is an error.
 pub(crate) fn create(node: &Node, dev_root: &Path) -> io::Result<bool> {
+    if !is_missing(node, dev_root)? {
+        return Ok(false);
+    }
     let path = here(node, dev_root);
     let number = makedev(node.major, node.minor);
-    match rustix::fs::lstat(&path) {
-        Ok(found) if found.st_rdev == number && FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice => {
-            return Ok(false);
-        }
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is another device")),
-        Err(rustix::io::Errno::NOENT) => {}
-        Err(error) => return Err(error.into()),
-    }
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }

@@ -62,6 +62,19 @@ impl Engine {
 }
 
 #[cfg(feature = "toolkit")]
+impl Target {
+    /// Whether carrying the plan out changes anything.
+    pub(crate) fn is_due(&self, plan: &Plan) -> anyhow::Result<bool> {
+        Ok(apply::is_due(plan, &self.host_root, &self.main)?)
+    }
+
+    /// Where what takes a plan back is kept, on the host.
+    pub(crate) fn receipt(&self) -> PathBuf {
+        apply::receipt_path(&self.main)
+    }
+}
+
+#[cfg(feature = "toolkit")]
 impl Engine {
     /// Its socket at this path of the host.
     pub(crate) fn socket_at(self, path: PathBuf) -> Socket {

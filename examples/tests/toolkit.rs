@@ -2,6 +2,7 @@
 #![cfg(feature = "toolkit")]
 
 use std::{
+    collections::BTreeMap,
     fs,
     os::unix::{
         ffi::OsStrExt as _,
@@ -9,7 +10,7 @@ use std::{
         net::{UnixListener, UnixStream},
     },
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -43,6 +44,26 @@ impl Host {
 
     fn text(&self, path: &str) -> Option<String> {
         fs::read_to_string(self.path(path)).ok()
+    }
+
+    /// All that there is, with what would tell that it was touched.
+    fn tree(&self) -> BTreeMap<PathBuf, (u64, i64, i64, u64)> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![self.path("")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder)
+                .expect("a folder")
+                .map(|entry| entry.expect("an entry"))
+            {
+                let status = entry.metadata().expect("an entry");
+                if status.is_dir() {
+                    folders.push(entry.path());
+                }
+                let signs = (status.ino(), status.mtime(), status.mtime_nsec(), status.len());
+                found.insert(entry.path(), signs);
+            }
+        }
+        found
     }
 
     fn toolkit(&self) -> Command {
@@ -183,21 +204,248 @@ fn the_installed_runtime_finds_the_gpus_also_where_cdi_is_not_asked_for() {
 }
 
 #[test]
-fn an_engine_whose_file_is_broken_keeps_no_gpu_from_being_described() {
+fn an_engine_whose_file_is_broken_leaves_the_node_as_it_is() {
     let host = Host::new();
-    fs::write(host.path("host/etc/containerd/config.toml"), "[").expect("a new file");
     let node = Node::create(&NodeSpec::new("h100"), host.path("node")).expect("a node");
+    let broken = [
+        (
+            "containerd",
+            "host/etc/containerd/config.toml",
+            "[",
+            "config.toml:1:2` is not valid TOML",
+        ),
+        (
+            "containerd",
+            "host/etc/containerd/config.toml",
+            "root = \"{{ .Root }}\"\n",
+            "template",
+        ),
+        ("docker", "host/etc/docker/daemon.json", "{", "is not valid JSON"),
+    ];
+    for (engine, path, text, expected) in broken {
+        fs::create_dir_all(host.path(path).parent().expect("a folder")).expect("a new folder");
+        fs::write(host.path(path), text).expect("a new file");
+        for arguments in [&["--no-daemon"][..], &["--dry-run"]] {
+            let before = host.tree();
+            let mut command = host.toolkit();
+            let output = with_driver(&mut command, &node)
+                .env("RUNTIME", engine)
+                .env("CDI_ENABLED", "true")
+                .env("CDI_OUTPUT_DIR", host.path("cdi"))
+                .env("TOOLKIT_PID_FILE", "/dev/null")
+                .args(arguments)
+                .output()
+                .expect("the program runs");
+            assert_eq!(output.status.code(), Some(1));
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert!(message.contains(expected), "{message}");
+            assert!(output.stdout.is_empty());
+            assert_eq!(host.tree(), before, "{engine} {arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_changes_meanwhile_stays() {
+    let host = Host::new();
+    let root = fs::File::open(host.path("host")).expect("the host's root");
+    root.lock().expect("the right to change the engine's files");
+    let child = host.toolkit().arg("--no-daemon").stderr(Stdio::null()).spawn();
+    let mut daemon = Daemon(child.expect("the program runs"));
+    // By now it has read the file once.
+    wait_for("the programs are installed", || {
+        host.path("nvidia/toolkit/gpuctl").exists()
+    });
+    let newer = format!("{MAIN}# and somebody else's\n");
+    fs::write(host.path("host/etc/containerd/config.toml"), &newer).expect("the main file");
+    root.unlock().expect("others may have the right");
+    assert!(daemon.0.wait().expect("its end").success());
+    let main = host.text("host/etc/containerd/config.toml").expect("the main file");
+    assert!(
+        main.contains("# and somebody else's\n") && main.contains("nvidia-container-runtime"),
+        "{main}"
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_host_that_is_mounted_read_only_is_written_through_the_other_mount_and_never_by_a_dry_run() {
+    let host = Host::new();
+    fs::create_dir(host.path("config-dir")).expect("a new folder");
+    let mut toolkit = host.toolkit();
+    toolkit.env("RUNTIME_CONFIG", host.path("config-dir/config.toml"));
+    let script = format!(
+        "set -e
+        mount --make-rprivate /
+        mount --bind '{host}/etc/containerd' '{here}'
+        mount --bind '{host}' '{host}'
+        mount -o remount,bind,ro '{host}'
+        mounts=$(cat /proc/self/mountinfo)
+        \"$0\" --dry-run > /dev/null
+        test \"$mounts\" = \"$(cat /proc/self/mountinfo)\"
+        \"$0\" --no-daemon",
+        host = host.path("host").display(),
+        here = host.path("config-dir").display(),
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &script])
+        .arg(toolkit.get_program());
+    for (name, value) in toolkit.get_envs() {
+        command.env(name, value.expect("a value"));
+    }
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let main = host.text("host/etc/containerd/config.toml").expect("the main file");
+    assert!(main.contains("nvidia-container-runtime"), "{main}");
+}
+
+/// The lines of a dry run, without the diff.
+fn announced(output: &Output) -> Vec<String> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines = text.lines().filter(|line| line.starts_with("would "));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_dry_run_tells_all_that_a_run_does_and_does_nothing() {
+    let host = Host::new();
+    let node = Node::create(&NodeSpec::new("h100").gpus(2), host.path("node")).expect("a node");
+    fs::create_dir(host.path("cdi")).expect("a new folder");
+    let stale = host.path("cdi/nvidia.com-gds.yaml");
+    fs::write(&stale, "what an earlier node had").expect("a new file");
+    let toolkit = |arguments: &[&str]| {
+        let mut command = host.toolkit();
+        with_driver(&mut command, &node)
+            .env("CDI_ENABLED", "true")
+            .env("CDI_OUTPUT_DIR", host.path("cdi"))
+            .env_remove("RUNTIME_RESTART_MODE")
+            .args(arguments)
+            .output()
+            .expect("the program runs")
+    };
+    let path = |path: &str| format!("`{}`", host.path(path).display());
+    let before = host.tree();
+    let first = toolkit(&["--dry-run"]);
+    assert_eq!(host.tree(), before);
+    let lines = announced(&first);
+    let expected = [
+        format!("would install {}", path("nvidia/toolkit/nvidia-container-runtime.cdi")),
+        format!("would remove {}", path("cdi/nvidia.com-gds.yaml")),
+        format!("would write {} (nvidia.com/gpu)", path("cdi/nvidia.yaml")),
+        format!(
+            "would install {}",
+            path("nvidia/toolkit/.config/nvidia-container-runtime/config.toml")
+        ),
+        "would write `/etc/containerd/config.toml`:".to_owned(),
+        "would keep what takes this back in `/etc/containerd/config.toml.gpu-runtime-config`".to_owned(),
+        "would send SIGHUP to containerd behind `/run/containerd/containerd.sock`, \
+         and put the old files back if it does not live within 60 s"
+            .to_owned(),
+        "would then describe the GPUs anew whenever they change, until it is told to end".to_owned(),
+        "would take back what it set in containerd at its end".to_owned(),
+    ];
+    let found: Vec<&String> = lines.iter().filter(|line| expected.contains(line)).collect();
+    assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("as it is")), "{lines:#?}");
+
     let mut command = host.toolkit();
-    let output = with_driver(&mut command, &node)
+    let run = with_driver(&mut command, &node)
         .env("CDI_ENABLED", "true")
         .env("CDI_OUTPUT_DIR", host.path("cdi"))
+        .arg("--no-daemon")
         .output()
         .expect("the program runs");
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("config.toml:1:2` is not valid TOML"), "{text}");
-    assert!(host.path("cdi/nvidia.yaml").exists());
-    assert!(host.path("nvidia/toolkit/nvidia-cdi-hook").exists(), "which it names");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    // What was told is what was done: nothing else is left to do.
+    for line in &lines {
+        let Some(path) = line.split('`').nth(1) else { continue };
+        let removed = line.starts_with("would remove");
+        let there = [
+            PathBuf::from(path),
+            host.path("host").join(path.trim_start_matches('/')),
+        ];
+        if line.starts_with("would install") || line.starts_with("would write") || removed {
+            assert_eq!(there.iter().any(|path| path.exists()), !removed, "{line}");
+        }
+    }
+    let before = host.tree();
+    let second = toolkit(&["--dry-run", "--no-daemon"]);
+    assert_eq!(host.tree(), before);
+    let lines = announced(&second);
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.ends_with("as it is") || line.contains("as it should be")),
+        "{lines:#?}"
+    );
+    assert!(!String::from_utf8_lossy(&second.stdout).contains("+++"));
+}
+
+#[test]
+fn a_dry_run_refuses_what_a_run_refuses() {
+    let host = Host::new();
+    for (flag, value) in [
+        ("--toolkit-source-root", "/nope"),
+        ("--toolkit-source-root", "/proc/self/status"),
+    ] {
+        let run = |arguments: &[&str]| {
+            let output = host.toolkit().args(arguments).output().expect("the program runs");
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&output.stderr).into_owned(),
+            )
+        };
+        let (code, message) = run(&[flag, value]);
+        assert_eq!(code, Some(1));
+        assert!(
+            message.contains("gpu-container-runtime`, which is to be installed"),
+            "{message}"
+        );
+        assert_eq!(run(&["--dry-run", flag, value]), (code, message));
+    }
+    assert!(!host.path("nvidia").exists());
+}
+
+#[test]
+fn a_dry_run_tells_of_a_toolkit_that_runs() {
+    let host = Host::new();
+    let file = fs::File::create(host.path("toolkit.pid")).expect("a new file");
+    file.lock().expect("a lock");
+    let output = host.toolkit().arg("--dry-run").output().expect("the program runs");
+    assert!(output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("another gpu-toolkit holds"), "{message}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_dry_run_tells_of_device_nodes_that_are_missing_and_counts_with_them() {
+    let host = Host::new();
+    let node = Node::create(&NodeSpec::new("h100"), host.path("node")).expect("a node");
+    let toolkit = |arguments: &[&str]| {
+        let mut command = host.toolkit();
+        with_driver(&mut command, &node)
+            .env("HOST_ROOT_MOUNT", node.root())
+            .env("NO_RUNTIME_CONFIG", "true")
+            .env("CREATE_DEVICE_NODES", "control")
+            .args(arguments)
+            .output()
+            .expect("the program runs")
+    };
+    assert!(toolkit(&["--no-daemon"]).status.success());
+    let missing = node.root().join("dev/nvidiactl");
+    fs::remove_file(&missing).expect("a node");
+    let lines = announced(&toolkit(&["--dry-run"]));
+    let made: Vec<&String> = lines.iter().filter(|line| line.starts_with("would make")).collect();
+    let expected = format!(
+        "would make `{}` (character device 195:255, mode 666)",
+        missing.display()
+    );
+    assert_eq!(made, [&expected]);
+    assert!(!missing.exists());
+    assert!(!lines.iter().any(|line| line.starts_with("would write")), "{lines:#?}");
 }
 
 #[test]

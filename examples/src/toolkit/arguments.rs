@@ -1,22 +1,12 @@
 //! The vendor's flags and variables.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory as _, ValueEnum, error::ErrorKind};
-use gpu_runtime_config::{
-    Cdi, Preset, Reload, Settings,
-    apply::{Health, Restart},
-    containerd::Version,
-};
+use gpu_runtime_config::{Cdi, Settings, containerd::Version};
 
-use super::distribution::Distribution;
-use crate::{
-    engine::{Engine, Target},
-    toolkit_config, vendor,
-};
+use super::{distribution::Distribution, restart::RestartMode};
+use crate::{engine::Engine, toolkit_config, vendor};
 
 /// The settings of `nvidia-ctk-installer` (v1.20) that this program has.
 #[derive(Debug, Args)]
@@ -94,11 +84,11 @@ pub(super) struct Arguments {
 
     /// How it is made to read its files [default: signal; systemd for crio]
     #[arg(long, env = "RUNTIME_RESTART_MODE", value_enum)]
-    restart_mode: Option<RestartMode>,
+    pub(super) restart_mode: Option<RestartMode>,
 
     /// How long it may take until it answers again, in seconds (an addition of this program)
     #[arg(long, env = "GPU_RESTART_TIMEOUT", default_value_t = 60, value_name = "SECONDS")]
-    restart_timeout: u64,
+    pub(super) restart_timeout: u64,
 
     /// Whether the engine shall inject CDI devices [default: as `--cdi-enabled`]
     #[arg(long, env = "RUNTIME_ENABLE_CDI", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
@@ -188,6 +178,10 @@ pub(super) struct Arguments {
     #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_DEBUG", value_name = "PATH")]
     pub(super) nvidia_container_runtime_debug: Option<String>,
 
+    /// How much the runtime logs: error, warning, info or debug [default: info]
+    #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_LOG_LEVEL", value_name = "LEVEL")]
+    pub(super) nvidia_container_runtime_log_level: Option<String>,
+
     /// The runtime's mode; all of them use CDI
     #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_MODE", value_name = "MODE")]
     pub(super) nvidia_container_runtime_mode: Option<String>,
@@ -221,16 +215,6 @@ pub(super) struct Arguments {
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
     #[arg(long, env = "GPU_NVML_LIBRARY", value_name = "PATH")]
     pub(super) nvml_library: Option<PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum RestartMode {
-    /// SIGHUP to the process behind the socket
-    Signal,
-    /// `systemctl restart`
-    Systemd,
-    /// Somebody else does it
-    None,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -400,40 +384,11 @@ impl Arguments {
         }
         settings
     }
-
-    /// How the engine is made to read its files, and how it shows that it lives.
-    pub(super) fn restart(&self, target: &Target) -> anyhow::Result<(Restart, Option<Health>)> {
-        let socket = target.engine.socket_at(self.socket_on_host(target)?);
-        let reload = target.preset.map(Preset::reload);
-        let restart = match (self.restart_mode, reload) {
-            (Some(RestartMode::None), _) => return Ok((Restart::None, None)),
-            (None, Some(Reload::Watched)) => Restart::None,
-            (Some(RestartMode::Systemd), Some(Reload::Units(units))) => Restart::Systemd {
-                units: units.iter().map(|unit| (*unit).to_owned()).collect(),
-            },
-            (Some(RestartMode::Systemd), _) => Restart::Systemd {
-                units: vec![target.engine.name().to_owned()],
-            },
-            (None, _) if target.engine == Engine::Crio => Restart::Systemd {
-                units: vec![target.engine.name().to_owned()],
-            },
-            (Some(RestartMode::Signal) | None, _) => Restart::Signal { socket: socket.clone() },
-        };
-        let health = Health {
-            socket,
-            timeout: Duration::from_secs(self.restart_timeout),
-            settle: Duration::from_secs(2),
-            // Docker reads its file again without ending.
-            new_process: target.engine != Engine::Docker || matches!(restart, Restart::Systemd { .. }),
-        };
-        Ok((restart, Some(health)))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use gpu_runtime_config::apply::Socket;
 
     use super::*;
 
@@ -481,46 +436,6 @@ mod tests {
             (arguments.dev_root_here(), arguments.dev_root_on_host()),
             (PathBuf::from("/d"), "/drv")
         );
-    }
-
-    #[test]
-    fn an_engine_is_restarted_and_looked_at_as_its_distribution_has_it() {
-        #[track_caller]
-        fn check(flags: &[&str], restart: Restart, socket: Socket, new_process: bool) {
-            let host = tempfile::tempdir().unwrap();
-            let root = format!("--host-root={}", host.path().display());
-            let arguments = parse(&[flags, &[root.as_str()]].concat());
-            let (found, health) = arguments.restart(&arguments.target().unwrap()).unwrap();
-            let health = health.unwrap();
-            assert_eq!(
-                (found, health.socket, health.new_process),
-                (restart, socket, new_process)
-            );
-        }
-        let units = |units: &[&str]| Restart::Systemd {
-            units: units.iter().map(|unit| (*unit).to_owned()).collect(),
-        };
-        let k3s = Socket::own("/run/k3s/containerd/containerd.sock");
-        check(
-            &["--runtime=containerd", "--preset=k3s", "--restart-mode=systemd"],
-            units(&["k3s.service", "k3s-agent.service"]),
-            k3s.clone(),
-            true,
-        );
-        let signal = |socket: &Socket| Restart::Signal { socket: socket.clone() };
-        check(&["--runtime=containerd", "--preset=k3s"], signal(&k3s), k3s, true);
-        let k0s = Socket::own("/run/k0s/containerd.sock");
-        check(&["--runtime=containerd", "--preset=k0s"], Restart::None, k0s, true);
-        let docker = Socket::http("/var/run/docker.sock");
-        check(&["--runtime=docker"], signal(&docker), docker.clone(), false);
-        check(
-            &["--runtime=docker", "--restart-mode=systemd"],
-            units(&["docker"]),
-            docker,
-            true,
-        );
-        let crio = Socket::own("/var/run/crio/crio.sock");
-        check(&["--runtime=crio"], units(&["crio"]), crio, true);
     }
 
     #[test]

@@ -41,11 +41,7 @@ impl<'h> Folders<'h> {
         let usual = candidates.iter().filter_map(|path| path.parent());
         let mut folders = std::iter::once(folder).chain(usual);
         match folders.find(|other| is_same(folder, &self.here(other))) {
-            Some(found) => {
-                let path = found.join(name);
-                self.cover(&given, &path)?;
-                Ok(Some(path))
-            }
+            Some(found) => Ok(Some(found.join(name))),
             None => Err(anyhow!(
                 "cannot tell where the host has `{}`: it is none of the usual places beneath `{}`",
                 given.display(),
@@ -54,13 +50,16 @@ impl<'h> Folders<'h> {
         }
     }
 
-    /// Makes the folder of `on_host` writable beneath the host's root, by the mount through which `here` can be written.
+    /// Makes the folder of `on_host` writable beneath the host's root, if it is the one through which `here` can be written.
     pub(super) fn cover(&self, here: &Path, on_host: &Path) -> anyhow::Result<()> {
         let (Some(from), Some(to)) = (here.parent(), on_host.parent()) else {
             return Ok(());
         };
         let to = self.here(to);
-        if from == to || !to.is_dir() || rustix::fs::access(&to, Access::WRITE_OK) != Err(rustix::io::Errno::ROFS) {
+        if from == to
+            || !is_same(from, &to)
+            || rustix::fs::access(&to, Access::WRITE_OK) != Err(rustix::io::Errno::ROFS)
+        {
             return Ok(());
         }
         rustix::mount::mount_bind(from, &to).with_context(|| {

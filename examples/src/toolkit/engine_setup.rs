@@ -1,0 +1,159 @@
+//! What is to be done to the engine, known before anything on the node changes.
+
+use anyhow::{anyhow, bail};
+use gpu_runtime_config::{
+    Plan, Preset,
+    apply::{Error, Lock, Outcome, Stop},
+    containerd::Version,
+};
+
+use super::{arguments::Arguments, configuration, installed_file::InstalledFile, restart};
+use crate::{
+    engine::{Engine, Target},
+    program::print,
+};
+
+/// The engine's part of a set-up.
+#[derive(Debug)]
+pub(super) struct EngineSetup {
+    target: Target,
+    /// The configuration of the installed programs, which names the engine's low-level runtimes.
+    configuration: InstalledFile,
+    /// What changes in the engine's files; `None` if they are to be left alone.
+    plan: Option<Plan>,
+}
+
+impl EngineSetup {
+    /// Reads the engine's files and works out what is to change.
+    ///
+    /// # Errors
+    /// If one of them cannot be read, understood or edited.
+    pub(super) fn find(arguments: &Arguments, stop: &Stop) -> anyhow::Result<Self> {
+        Self::with_version(arguments, arguments.containerd_version, stop)
+    }
+
+    fn with_version(arguments: &Arguments, version: Option<Version>, stop: &Stop) -> anyhow::Result<Self> {
+        let mut target = arguments.target()?;
+        let socket = arguments.socket_on_host(&target)?;
+        target.settle(version, &socket, arguments.executable_path.as_deref(), stop)?;
+        let plan = if arguments.no_runtime_config {
+            None
+        } else {
+            Some(target.plan(&arguments.settings())?)
+        };
+        Ok(Self {
+            configuration: configuration::file(arguments, &target)?,
+            target,
+            plan,
+        })
+    }
+
+    /// Logs what a person should know of it.
+    pub(super) fn tell(&self) {
+        let target = &self.target;
+        if let Some(preset) = target.preset {
+            tracing::info!("containerd is that of {preset}");
+        }
+        if let Some(note) = target.preset.and_then(Preset::note) {
+            tracing::info!("{note}");
+        }
+        if target.engine == Engine::Containerd && target.version.is_none() {
+            tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
+        }
+        for notice in self.plan.iter().flat_map(|plan| &plan.notices) {
+            tracing::warn!("{notice}");
+        }
+    }
+
+    /// Writes the installed programs' configuration and makes the engine offer the runtime.
+    pub(super) fn carry_out(&self, arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
+        let lock = self.target.lock(stop)?;
+        // Somebody may have changed the engine's files before the lock was taken.
+        let now = Self::with_version(arguments, self.target.version, stop)?;
+        now.configuration.put()?;
+        match &now.plan {
+            Some(plan) => apply(arguments, &now.target, plan, stop, &lock),
+            None => Ok(()),
+        }
+    }
+
+    /// Says what [`carry_out`](Self::carry_out) would do.
+    pub(super) fn announce(&self, arguments: &Arguments) -> anyhow::Result<()> {
+        self.configuration.announce()?;
+        let (target, engine) = (&self.target, self.target.engine.name());
+        let Some(plan) = &self.plan else {
+            return print(format_args!("would leave {engine} alone\n"));
+        };
+        if !target.is_due(plan)? {
+            return print(format_args!(
+                "would leave {engine} as it is: it is set as it should be\n"
+            ));
+        }
+        for change in &plan.changes {
+            let verb = if change.after.is_some() { "write" } else { "remove" };
+            print(format_args!(
+                "would {verb} `{}`:\n{}",
+                change.path.display(),
+                change.diff()
+            ))?;
+        }
+        if plan.is_empty() {
+            print(format_args!(
+                "would finish a change of {engine}'s files that was interrupted\n"
+            ))?;
+        } else if plan.receipt.is_some() {
+            let receipt = target.receipt();
+            print(format_args!(
+                "would keep what takes this back in `{}`\n",
+                receipt.display()
+            ))?;
+        }
+        let (restart, health) = restart::restart(arguments, target)?;
+        print(restart::announcement(engine, &restart, health.as_ref()))
+    }
+
+    pub(super) fn engine(&self) -> &'static str {
+        self.target.engine.name()
+    }
+}
+
+/// Takes back what was set in the engine's files.
+pub(super) fn take_back(arguments: &Arguments) -> anyhow::Result<()> {
+    let (target, stop) = (arguments.target()?, Stop::default());
+    let lock = target.lock(&stop)?;
+    tracing::info!("taking back what was set in {}", target.engine.name());
+    match target.revert()? {
+        Some(plan) => apply(arguments, &target, &plan, &stop, &lock),
+        None => Ok(()),
+    }
+}
+
+fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock: &Lock) -> anyhow::Result<()> {
+    let engine = target.engine.name();
+    let (restart, health) = restart::restart(arguments, target)?;
+    arguments.make_writable(target)?;
+    match target.apply(plan, restart, health, stop, lock)? {
+        Outcome::Unchanged => tracing::info!("{engine} is set as it should be: nothing written, nothing restarted"),
+        Outcome::Applied => {
+            for change in &plan.changes {
+                let verb = if change.after.is_some() { "wrote" } else { "removed" };
+                tracing::info!("{verb} `{}`", change.path.display());
+            }
+        }
+        Outcome::RolledBack { cause, still } => return Err(rolled_back(engine, cause, still)),
+        other => bail!("cannot set up {engine}: {other:?}"),
+    }
+    Ok(())
+}
+
+fn rolled_back(engine: &str, cause: Error, still: Option<Error>) -> anyhow::Error {
+    match (cause, still) {
+        (Error::Stopped, None) => anyhow!("{engine} has its old files back: the program was told to end"),
+        (cause, None) => anyhow!(cause).context(format!(
+            "{engine} has its old files back and runs, because of the new ones"
+        )),
+        (cause, Some(still)) => anyhow!(still).context(format!(
+            "{engine} does not run with its old files either, after: {cause}"
+        )),
+    }
+}
