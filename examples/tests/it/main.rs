@@ -19,6 +19,7 @@ mod mig;
 mod quickstart;
 #[cfg(feature = "stack")]
 mod stack;
+mod system;
 
 /// More than any program needs on a busy machine.
 const LONG: Duration = Duration::from_mins(1);
