@@ -17,6 +17,7 @@ mod help;
 mod label;
 mod mig;
 mod quickstart;
+mod runtime;
 #[cfg(feature = "stack")]
 mod stack;
 mod system;
