@@ -93,13 +93,16 @@ impl Report {
 /// process in other namespaces and needs one without other threads: [`main`] is for programs that do nothing else.
 ///
 /// # Errors
-/// [`Error::Usage`] for unknown flags, before anything is touched; else whatever the hook could not do. What it had done
+/// [`Error::Usage`] for unknown flags and values, before anything is read or touched; else whatever the hook could not do. What it had done
 /// by then stays: the runtime discards the container. An unknown sub-command is a warning and no error, so that a spec of
 /// a newer generator does not keep containers from starting, as with the vendor's program.
 pub fn run(host: &Host, args: impl IntoIterator<Item = OsString>, stdin: impl Read) -> Result<Report> {
+    answer(host, Arguments::parse(args)?, stdin)
+}
+
+fn answer(host: &Host, arguments: Arguments, stdin: impl Read) -> Result<Report> {
     let mut report = Report::default();
-    let mut state = State::new(stdin);
-    carry_out(host, Arguments::parse(args)?.command, &mut state, &mut report)?;
+    carry_out(host, arguments.command, &mut State::new(stdin), &mut report)?;
     Ok(report)
 }
 

@@ -1,8 +1,9 @@
 //! Starts a device plugin under a kubelet double, asks it what is on standard input, and prints what it said.
 //!
 //! `ask_plugin FOLDER PROGRAM [ARGUMENT…]`: FOLDER is where the program puts its sockets, usually
-//! `/var/lib/kubelet/device-plugins`. Standard input is JSON: `{"resource": NAME, "allocate": [[[ID…]…]…],
-//! "preferred": [{"available": [ID…], "must": [ID…], "size": N}…], "watch_seconds": N}`; standard output likewise. At the end the
+//! `/var/lib/kubelet/device-plugins`. Standard input is JSON: `{"resource": NAME, "allocate": [[[ID…]…]…], "repeat": N,
+//! "preferred": [{"available": [ID…], "must": [ID…], "size": N}…], "watch_seconds": N}`; standard output likewise. The first
+//! Allocate is asked `repeat` times more, and `repeated` has how long that took. At the end the
 //! plugin is left alone for `watch_seconds`; `watched` has what it sent meanwhile and the processor time it took.
 
 #![expect(clippy::print_stdout, reason = "it is what the program is for")]
@@ -76,6 +77,10 @@ async fn main() -> Result<(), Failure> {
     for containers in list(&questions["allocate"]) {
         allocated.push(allocate(&mut client, containers).await);
     }
+    let repeated = match (list(&questions["allocate"]), questions["repeat"].as_u64()) {
+        ([first, ..], Some(times @ 1..)) => repeat(&mut client, first, times).await?,
+        _ => Value::Null,
+    };
     let mut preferred = Vec::new();
     for question in list(&questions["preferred"]) {
         preferred.push(prefer(&mut client, question).await);
@@ -91,6 +96,7 @@ async fn main() -> Result<(), Failure> {
         "register": { "endpoint": request.endpoint, "resourceName": request.resource_name, "version": request.version },
         "devices": kubelet.devices(resource).iter().map(device).collect::<Vec<_>>(),
         "allocate": allocated,
+        "repeated": repeated,
         "preferred": preferred,
     });
     println!("{answer}");
@@ -159,14 +165,31 @@ fn device(device: &Device) -> Value {
     json!({ "id": device.id, "health": device.health, "numa_nodes": nodes.map(|node| node.id).collect::<Vec<_>>() })
 }
 
-async fn allocate(client: &mut DevicePluginClient<Channel>, containers: &Value) -> Value {
+/// How long it takes to be given the same devices again and again, in ms.
+async fn repeat(client: &mut DevicePluginClient<Channel>, containers: &Value, times: u64) -> Result<Value, Failure> {
+    let mut took = Vec::new();
+    for _ in 0..times {
+        let request = request(containers);
+        let start = Instant::now();
+        client.allocate(request).await?;
+        took.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    took.sort_by(f64::total_cmp);
+    let share = |percent: usize| took[(took.len() - 1) * percent / 100];
+    Ok(json!({ "least_ms": share(0), "median_ms": share(50), "p99_ms": share(99) }))
+}
+
+fn request(containers: &Value) -> AllocateRequest {
     let container = |ids| ContainerAllocateRequest {
         device_ids: strings(ids),
     };
-    let request = AllocateRequest {
+    AllocateRequest {
         container_requests: list(containers).iter().map(container).collect(),
-    };
-    match client.allocate(request).await {
+    }
+}
+
+async fn allocate(client: &mut DevicePluginClient<Channel>, containers: &Value) -> Value {
+    match client.allocate(request(containers)).await {
         Ok(answer) => {
             json!({ "response": answer.into_inner().container_responses.iter().map(container_answer).collect::<Vec<_>>() })
         }

@@ -10,9 +10,11 @@ use crate::{
 
 mod config;
 mod key;
+mod unknown;
 
 pub use config::Config;
-use key::{KEYS, Key, Kind};
+use key::{KEYS, Key, Kind, is_section};
+pub use unknown::UnknownKey;
 
 /// One change of the toolkit's configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,12 +108,9 @@ fn check_table(value: &Value, above: &str) -> Result<()> {
         } else {
             format!("{above}.{name}")
         };
-        let is_section = KEYS
-            .iter()
-            .any(|key| key.section == name || key.section.starts_with(&format!("{name}.")));
         match KEYS.iter().find(|key| key.name() == name) {
             Some(key) => key.check(value)?,
-            None if is_section && value.as_table().is_some() => check_table(value, &name)?,
+            None if is_section(&name) && value.as_table().is_some() => check_table(value, &name)?,
             None => return Err(Error::UnknownKey { key: name }),
         }
     }

@@ -1,6 +1,6 @@
 use std::{ffi::OsString, path::PathBuf};
 
-use super::{Error, Result, cuda_compat::Compat};
+use super::{Error, Result, create_symlinks::Link, cuda_compat::Compat};
 use crate::names::{self, NEXT_HOOK as THEN, SEVERAL_HOOKS as SEVERAL};
 
 pub(super) const HELP: &str = "\
@@ -18,16 +18,32 @@ Hooks (each takes [--container-spec FILE]: the OCI state, default and `-`: stand
   several HOOK [FLAGS] [--then HOOK [FLAGS]]...   more than one in one process; update-ldcache may only be the last
 ";
 
-const HOOKS: [&str; 8] = [
-    "noop",
-    "create-symlinks",
-    "enable-cuda-compat",
-    "update-ldcache",
-    "disable-device-node-modification",
-    "update-application-profile",
-    "chmod",
-    SEVERAL,
+const SPEC: &str = "container-spec";
+
+/// The hooks and their flags.
+const HOOKS: [(&str, &[&str]); 8] = [
+    ("noop", &[SPEC]),
+    ("create-symlinks", &[SPEC, "link"]),
+    (
+        "enable-cuda-compat",
+        &[
+            SPEC,
+            "host-driver-version",
+            "host-cuda-version",
+            "cuda-compat-container-root",
+        ],
+    ),
+    ("update-ldcache", &[SPEC, "ldconfig-path", "folder"]),
+    ("disable-device-node-modification", &[SPEC]),
+    ("update-application-profile", &[SPEC]),
+    ("chmod", &[SPEC, "mode", "path"]),
+    (SEVERAL, &[]),
 ];
+
+/// The flags of a hook, `None` of one that is not known.
+fn flags_of(hook: &str) -> Option<&'static [&'static str]> {
+    HOOKS.iter().find(|(name, _)| *name == hook).map(|(_, flags)| *flags)
+}
 
 /// The arguments of one call.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +62,7 @@ pub(super) enum Command {
         hook: String,
     },
     CreateSymlinks {
-        links: Vec<String>,
+        links: Vec<Link>,
         spec: Option<PathBuf>,
     },
     EnableCudaCompat {
@@ -103,22 +119,13 @@ impl Arguments {
             }
         }
         let hook = hook.ok_or_else(|| Error::usage("no hook named; see --help"))?;
-        if !HOOKS.contains(&hook.as_str()) {
+        let command = match flags_of(&hook) {
             // Whatever flags it has.
-            return Ok(Self {
-                command: Command::Unknown { hook },
-            });
-        }
-        if hook == SEVERAL {
-            let words: Vec<String> = words.collect();
-            return Ok(Self {
-                command: several(&words)?,
-            });
-        }
-        let flags = Flags::read(&hook, words)?;
-        Ok(Self {
-            command: command(&hook, flags)?,
-        })
+            None => Command::Unknown { hook },
+            Some(_) if hook == SEVERAL => several(&words.collect::<Vec<_>>())?,
+            Some(known) => command(&hook, Flags::read(&hook, known, words)?)?,
+        };
+        Ok(Self { command })
     }
 }
 
@@ -131,10 +138,10 @@ fn several(words: &[String]) -> Result<Command> {
         if let Some(Command::UpdateLdcache { .. }) = commands.last() {
             return Err(Error::usage(format!("`update-ldcache` is not the last of `{SEVERAL}`")));
         }
-        commands.push(match hook.as_str() {
-            SEVERAL => return Err(Error::usage(format!("`{SEVERAL}` within `{SEVERAL}`"))),
-            known if HOOKS.contains(&known) => command(known, Flags::read(known, words.iter().cloned())?)?,
-            _ => Command::Unknown { hook: hook.clone() },
+        commands.push(match flags_of(hook) {
+            Some(_) if hook == SEVERAL => return Err(Error::usage(format!("`{SEVERAL}` within `{SEVERAL}`"))),
+            Some(known) => command(hook, Flags::read(hook, known, words.iter().cloned())?)?,
+            None => Command::Unknown { hook: hook.clone() },
         });
     }
     Ok(Command::Several { commands })
@@ -144,14 +151,16 @@ fn command(hook: &str, mut flags: Flags) -> Result<Command> {
     if flags.help {
         return Ok(Command::Help);
     }
-    let spec = flags
-        .one("container-spec")?
-        .filter(|path| path != "-")
-        .map(PathBuf::from);
-    let command = match hook {
+    let spec = flags.one(SPEC)?.filter(|path| path != "-");
+    let spec = spec.as_deref().map(from_here).transpose()?;
+    Ok(match hook {
         "noop" => Command::Noop,
         "create-symlinks" => Command::CreateSymlinks {
-            links: flags.all("link"),
+            links: flags
+                .all("link")
+                .iter()
+                .map(|link| link.parse())
+                .collect::<Result<_>>()?,
             spec,
         },
         "enable-cuda-compat" => Command::EnableCudaCompat {
@@ -181,11 +190,12 @@ fn command(hook: &str, mut flags: Flags) -> Result<Command> {
             spec,
         },
         _ => Command::Unknown { hook: hook.to_owned() },
-    };
-    match flags.given.first() {
-        Some((name, _)) => Err(Error::usage(format!("unknown flag `--{name}` of the hook `{hook}`"))),
-        None => Ok(command),
-    }
+    })
+}
+
+/// A path from the folder that the program was started in, which it leaves.
+fn from_here(path: &str) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(Error::io(format!("find the folder that `{path}` starts from")))
 }
 
 fn mode(text: Option<String>) -> Result<u32> {
@@ -203,8 +213,8 @@ struct Flags {
 }
 
 impl Flags {
-    /// Reads `--name value` and `--name=value`.
-    fn read(hook: &str, mut words: impl Iterator<Item = String>) -> Result<Self> {
+    /// Reads `--name value` and `--name=value` of those that the hook knows.
+    fn read(hook: &str, known: &[&str], mut words: impl Iterator<Item = String>) -> Result<Self> {
         let mut flags = Self {
             given: Vec::new(),
             help: false,
@@ -218,13 +228,15 @@ impl Flags {
                 return Err(Error::usage(format!("unknown argument `{word}` of the hook `{hook}`")));
             };
             let (name, value) = match flag.split_once('=') {
-                Some((name, value)) => (name.to_owned(), value.to_owned()),
-                None => match words.next() {
-                    Some(value) => (flag.to_owned(), value),
-                    None => return Err(Error::usage(format!("the flag `--{flag}` needs a value"))),
-                },
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (flag, None),
             };
-            flags.given.push((name, value));
+            if !known.contains(&name) {
+                return Err(Error::usage(format!("unknown flag `--{name}` of the hook `{hook}`")));
+            }
+            let value = value.or_else(|| words.next());
+            let value = value.ok_or_else(|| Error::usage(format!("the flag `--{name}` needs a value")))?;
+            flags.given.push((name.to_owned(), value));
         }
         Ok(flags)
     }
@@ -269,7 +281,7 @@ mod tests {
         check(
             "nvidia-cdi-hook create-symlinks --link a::/b --link=c::/d",
             &Command::CreateSymlinks {
-                links: vec!["a::/b".to_owned(), "c::/d".to_owned()],
+                links: vec!["a::/b".parse().unwrap(), "c::/d".parse().unwrap()],
                 spec: None,
             },
         );
@@ -321,7 +333,7 @@ mod tests {
             &Command::Several {
                 commands: vec![
                     Command::CreateSymlinks {
-                        links: vec!["a::/b".to_owned()],
+                        links: vec!["a::/b".parse().unwrap()],
                         spec: None,
                     },
                     Command::Unknown {
@@ -335,12 +347,27 @@ mod tests {
                 ],
             },
         );
-        for hook in HOOKS {
+        for (hook, flags) in HOOKS {
             let command = parse(&format!("h {hook} --mode 0"));
             assert!(!matches!(command, Ok(Command::Unknown { .. })), "{hook}");
+            let help = HELP.lines().find(|line| line.trim_start().starts_with(hook));
+            for flag in flags.iter().filter(|flag| **flag != SPEC) {
+                assert!(
+                    help.is_some_and(|line| line.contains(&format!("--{flag} "))),
+                    "{hook} {flag}"
+                );
+            }
         }
         check("h --help", &Command::Help);
         check("h chmod --help", &Command::Help);
+    }
+
+    #[test]
+    fn a_relative_path_starts_from_the_folder_that_the_program_was_started_in() {
+        let here = std::env::current_dir().unwrap();
+        let command = parse("h disable-device-node-modification --container-spec a/state.json").unwrap();
+        let spec = Some(here.join("a/state.json"));
+        assert_eq!(command, Command::DisableDeviceNodeModification { spec });
     }
 
     #[test]
@@ -362,6 +389,22 @@ mod tests {
             "unknown argument `/a` of the hook `create-symlinks`",
         );
         check("h create-symlinks --link", "the flag `--link` needs a value");
+        check(
+            "h create-symlinks --link a --nope",
+            "unknown flag `--nope` of the hook `create-symlinks`",
+        );
+        check(
+            "h create-symlinks --link a",
+            "`a` is not a link: expected `TARGET::LINK`",
+        );
+        check(
+            "h update-ldcache --nope",
+            "unknown flag `--nope` of the hook `update-ldcache`",
+        );
+        check(
+            "h several noop --then chmod --nope",
+            "unknown flag `--nope` of the hook `chmod`",
+        );
         check(
             "h update-ldcache --ldconfig-path a --ldconfig-path b",
             "the flag `--ldconfig-path` is there twice",

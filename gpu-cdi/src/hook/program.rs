@@ -15,12 +15,13 @@ use std::{
 use object::read::ReadCache;
 use rustix::fs::Mode;
 
-use super::{Host, Report, Result, isolation, run};
+use super::{Arguments, Host, Report, Result, answer, isolation};
 use crate::{elf, names};
 
-/// The hook program: [`run`] with the process's standard input, and what it reports on standard error.
+/// The hook program: [`run`](super::run) with the process's standard input, and what it reports on standard error.
 ///
-/// Empties the environment, and sets folder (`/`) and umask (`022`): none of the three may come from an image.
+/// Empties the environment, and sets folder (`/`) and umask (`022`): none of the three may come from an image. A relative
+/// path of `--container-spec` starts from the folder that it was started in.
 /// Warnings are always told, notes if [`NVIDIA_CTK_DEBUG`](crate::names::DEBUG) is `true` or `--debug` is given; `--quiet`
 /// silences both.
 ///
@@ -40,9 +41,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         tell("warning: this program is not static: its loader obeys an environment that an image may have a say in");
     }
     rustix::process::umask(Mode::WGRP | Mode::WOTH);
-    let result = rustix::process::chdir("/").map_err(super::Error::io("go to `/`"));
-    let result = result.and_then(|()| run(&Host::default(), args, io::stdin().lock()));
-    finish(result, level)
+    finish(carry_out(args), level)
+}
+
+fn carry_out(args: Vec<OsString>) -> Result<Report> {
+    // While it is still known where their paths start.
+    let arguments = Arguments::parse(args)?;
+    rustix::process::chdir("/").map_err(super::Error::io("go to `/`"))?;
+    answer(&Host::default(), arguments, io::stdin().lock())
 }
 
 /// Removes what is in the environment, whatever it looks like: entries need have neither a name nor a `=`.

@@ -11,6 +11,8 @@ use std::{
 pub struct Invocation {
     /// Whether a container is made, so that its configuration counts: `create` or `run`.
     pub makes_container: bool,
+    /// The id of the container that is made.
+    pub container: Option<String>,
     /// The bundle, which holds `config.json`; `None` for the current folder.
     pub bundle: Option<PathBuf>,
     /// The configuration's file, from the bundle on, if it is another one than `config.json`: an option of crun's.
@@ -19,67 +21,74 @@ pub struct Invocation {
     pub log: Option<PathBuf>,
     /// Whether the log is JSON.
     pub log_is_json: bool,
+    /// Whether all is to be logged: `--debug`.
+    pub debug: bool,
+    /// Whether the runtime is asked for its version.
+    pub asks_version: bool,
 }
 
 /// Options before the sub-command that take a value in the next argument.
-const GLOBAL_VALUES: [&str; 7] = [
-    "--log",
-    "--log-format",
-    "--log-level",
-    "--root",
-    "--criu",
-    "--rootless",
-    "--cgroup-manager",
-];
+const GLOBAL_VALUES: [&[u8]; 5] = [b"log-level", b"root", b"criu", b"rootless", b"cgroup-manager"];
+
+/// Options after it that do and are of no interest here.
+const LOCAL_VALUES: [&[u8]; 4] = [b"console-socket", b"pid-file", b"preserve-fds", b"pidfd-socket"];
 
 impl Invocation {
     /// Reads the arguments after the program's name.
     pub fn parse(arguments: &[OsString]) -> Self {
         let mut invocation = Self::default();
         let mut command: Option<&OsStr> = None;
+        let mut container: Option<&OsStr> = None;
         let mut arguments = arguments.iter().map(OsString::as_os_str);
         while let Some(argument) = arguments.next() {
             let bytes = argument.as_bytes();
-            if !bytes.starts_with(b"-") || bytes == b"-" {
-                // After the sub-command the first of these is the container's name.
-                command = command.or(Some(argument));
-                continue;
-            }
-            if command.is_some()
-                && let Some((option, value)) = attached(bytes)
-            {
-                let value = Some(PathBuf::from(OsStr::from_bytes(value)));
-                match option {
-                    b'b' => invocation.bundle = value,
-                    _ => invocation.config_file = value,
-                }
-                continue;
-            }
-            // runc takes `-log` for `--log`, as Go does.
-            let name = bytes.strip_prefix(b"-").unwrap_or(bytes);
-            let name = name.strip_prefix(b"-").unwrap_or(name);
-            let (name, inline) = match name.iter().position(|byte| *byte == b'=') {
-                Some(at) => (&name[..at], Some(OsStr::from_bytes(&name[at + 1..]))),
-                None => (name, None),
-            };
-            match (command.is_some(), name) {
-                (true, b"bundle" | b"b") => {
-                    invocation.bundle = inline.or_else(|| arguments.next()).map(PathBuf::from);
-                }
-                (true, b"config" | b"f") => {
-                    invocation.config_file = inline.or_else(|| arguments.next()).map(PathBuf::from);
-                }
-                (false, b"log") => invocation.log = inline.or_else(|| arguments.next()).map(PathBuf::from),
-                (false, b"log-format") => {
-                    let format = inline.or_else(|| arguments.next());
-                    invocation.log_is_json = format.is_some_and(|format| format == "json");
-                }
-                (false, name) if inline.is_none() && takes_value(name) => drop(arguments.next()),
-                _ => {}
+            let is_option = bytes.starts_with(b"-") && bytes != b"-";
+            match command {
+                None if is_option => invocation.global(bytes, &mut arguments),
+                None => command = Some(argument),
+                Some(_) if is_option => invocation.local(bytes, &mut arguments),
+                Some(_) => container = container.or(Some(argument)),
             }
         }
         invocation.makes_container = command.is_some_and(|command| command == "create" || command == "run");
+        invocation.container = container
+            .filter(|_| invocation.makes_container)
+            .map(|container| container.to_string_lossy().into_owned());
         invocation
+    }
+
+    /// Takes in an option before the sub-command.
+    fn global<'a>(&mut self, argument: &'a [u8], rest: &mut impl Iterator<Item = &'a OsStr>) {
+        let (name, inline) = option(argument);
+        let mut value = || inline.or_else(|| rest.next());
+        match name {
+            b"log" => self.log = value().map(PathBuf::from),
+            b"log-format" => self.log_is_json = value().is_some_and(|format| format == "json"),
+            b"debug" => self.debug = inline.is_none_or(|value| value == "true"),
+            b"version" | b"v" => self.asks_version = true,
+            name if GLOBAL_VALUES.contains(&name) => drop(value()),
+            _ => {}
+        }
+    }
+
+    /// Takes in an option after it.
+    fn local<'a>(&mut self, argument: &'a [u8], rest: &mut impl Iterator<Item = &'a OsStr>) {
+        if let Some((option, value)) = attached(argument) {
+            let value = Some(PathBuf::from(OsStr::from_bytes(value)));
+            match option {
+                b'b' => self.bundle = value,
+                _ => self.config_file = value,
+            }
+            return;
+        }
+        let (name, inline) = option(argument);
+        let mut value = || inline.or_else(|| rest.next());
+        match name {
+            b"bundle" | b"b" => self.bundle = value().map(PathBuf::from),
+            b"config" | b"f" => self.config_file = value().map(PathBuf::from),
+            name if LOCAL_VALUES.contains(&name) => drop(value()),
+            _ => {}
+        }
     }
 
     /// The container's configuration.
@@ -100,8 +109,14 @@ fn attached(argument: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-fn takes_value(name: &[u8]) -> bool {
-    GLOBAL_VALUES.iter().any(|option| option.as_bytes()[2..] == *name)
+/// The name of an option and its value, if that is in the same argument. runc takes `-log` for `--log`, as Go does.
+fn option(argument: &[u8]) -> (&[u8], Option<&OsStr>) {
+    let name = argument.strip_prefix(b"-").unwrap_or(argument);
+    let name = name.strip_prefix(b"-").unwrap_or(name);
+    match name.iter().position(|byte| *byte == b'=') {
+        Some(at) => (&name[..at], Some(OsStr::from_bytes(&name[at + 1..]))),
+        None => (name, None),
+    }
 }
 
 #[cfg(test)]
@@ -139,6 +154,32 @@ mod tests {
         check("state create", false, "config.json");
         check("--version", false, "config.json");
         check("", false, "config.json");
+    }
+
+    #[test]
+    fn the_container_is_the_first_word_that_belongs_to_no_option() {
+        #[track_caller]
+        fn check(line: &str, expected: Option<&str>) {
+            let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            assert_eq!(Invocation::parse(&arguments).container.as_deref(), expected, "{line}");
+        }
+        check("--root /r create --bundle /b --pid-file /p name", Some("name"));
+        check("run -d -b/b --console-socket=/s --preserve-fds 3 -- name", Some("name"));
+        check("create -f c.json --no-pivot name --pid-file /p", Some("name"));
+        check("create --bundle /b", None);
+        check("delete name", None);
+    }
+
+    #[test]
+    fn what_the_runtime_is_asked_besides_is_found() {
+        let parse = |line: &str| Invocation::parse(&[OsString::from(line)]);
+        for version in ["--version", "-version", "-v"] {
+            assert!(parse(version).asks_version, "{version}");
+        }
+        let arguments = ["--debug", "state", "--version"].map(OsString::from);
+        let invocation = Invocation::parse(&arguments);
+        assert_eq!((invocation.debug, invocation.asks_version), (true, false));
+        assert!(!parse("--debug=false").debug);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    bundle::{Bundle, NOT_STATIC, entries, program},
+    bundle::{Bundle, NOT_STATIC, entries, program, run},
     elf,
 };
 
@@ -36,6 +36,28 @@ fn bad_usage_and_a_bad_state_have_the_documented_exit_codes() {
     let output = bundle.run(&["--quiet", "--help"]);
     assert!(output.status.success() && output.stderr.is_empty());
     assert!(String::from_utf8_lossy(&output.stdout).contains("update-ldcache"));
+}
+
+#[test]
+fn bad_flags_are_told_before_a_bad_state() {
+    for flags in [["update-ldcache", "--nope"], ["create-symlinks", "--link=x"]] {
+        let output = run(&mut Command::new(program()), &flags, "no JSON");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(!stderr.contains("state"), "{stderr}");
+    }
+}
+
+#[test]
+fn the_state_is_found_from_the_folder_that_the_program_was_started_in() {
+    let bundle = Bundle::new();
+    fs::write(bundle.dir.path().join("host/state.json"), bundle.state()).unwrap();
+    let mut command = Command::new(program());
+    command.current_dir(bundle.dir.path());
+    let flags = ["create-symlinks", "--container-spec", "host/state.json", "--link=b::/a"];
+    let output = run(&mut command, &flags, "");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(bundle.target("a").as_deref(), Some("b"));
 }
 
 #[test]

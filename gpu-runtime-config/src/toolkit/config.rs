@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use super::{UnknownKey, unknown::unknown};
 use crate::{
     edit::{Format, parse},
     error::{Error, Result},
@@ -43,6 +44,9 @@ pub struct Config {
     pub cdi_default_kind: String,
     /// `nvidia-container-runtime.modes.cdi.annotation-prefixes`: annotations that name devices. Default: `cdi.k8s.io/`.
     pub cdi_annotation_prefixes: Vec<String>,
+    /// Keys that nothing reads, as they come of a slip of the pen; those of the vendor's that are of no use here are not
+    /// among them.
+    pub unknown_keys: Vec<UnknownKey>,
 }
 
 impl Default for Config {
@@ -60,13 +64,14 @@ impl Default for Config {
             cdi_spec_dirs: strings(&["/etc/cdi", "/var/run/cdi"]),
             cdi_default_kind: "nvidia.com/gpu".to_owned(),
             cdi_annotation_prefixes: strings(&["cdi.k8s.io/"]),
+            unknown_keys: vec![],
         }
     }
 }
 
 impl Config {
-    /// Reads a configuration. Keys that are not known are passed over, as the vendor's programs do; see
-    /// [`check`](super::check) for more.
+    /// Reads a configuration. Keys that are not known are passed over, as the vendor's programs do, and told in
+    /// [`unknown_keys`](Self::unknown_keys); [`check`](super::check) refuses them.
     ///
     /// # Errors
     /// [`Error::Syntax`], and [`Error::InvalidValue`] for a value that has another type than it should.
@@ -75,6 +80,7 @@ impl Config {
             path,
             value: parse(Format::Toml, path, text)?,
         };
+        let unknown_keys = unknown(path, text);
         let default = Config::default();
         let filled = |key: &str| Ok(reader.text(key)?.filter(|text| !text.is_empty()));
         let text = |key: &str, default: String| Ok(reader.text(key)?.unwrap_or(default));
@@ -106,6 +112,7 @@ impl Config {
                 "nvidia-container-runtime.modes.cdi.annotation-prefixes",
                 default.cdi_annotation_prefixes,
             )?,
+            unknown_keys,
         })
     }
 }
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_and_unknown_keys_passed_over() {
+    fn values_are_read_and_unknown_keys_told() {
         let text = r#"
             accept-nvidia-visible-devices-envvar-when-unprivileged = false
             swarm-resource = "A, B"
@@ -200,9 +207,16 @@ mod tests {
             driver_root: Some("/run/nvidia/driver".to_owned()),
             cdi_default_kind: "management.nvidia.com/gpu".to_owned(),
             cdi_annotation_prefixes: vec![],
+            unknown_keys: config.unknown_keys.clone(),
             ..Config::default()
         };
         assert_eq!(config, expected);
+        let unknown: Vec<_> = config
+            .unknown_keys
+            .iter()
+            .map(|key| (key.key.as_str(), key.line))
+            .collect();
+        assert_eq!(unknown, [("future", 4)]);
     }
 
     #[test]

@@ -50,6 +50,16 @@ impl Key {
     }
 }
 
+/// Whether keys, or sections with keys, are beneath this name.
+pub(super) fn is_section(name: &str) -> bool {
+    let of = |key: &Key| {
+        key.section
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    !name.is_empty() && KEYS.iter().any(of)
+}
+
 const fn key(section: &'static str, last: &'static str, kind: Kind, default: Shown) -> Key {
     Key {
         section,
