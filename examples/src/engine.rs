@@ -160,6 +160,19 @@ impl Target {
         Ok(target)
     }
 
+    /// The files that it reads its settings from: the drop-in, then the main file.
+    #[cfg(feature = "gpuctl")]
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        let drop_in = self.engine.drop_in().map(|_| self.drop_in.as_path());
+        drop_in.into_iter().chain([self.main.as_path()]).collect()
+    }
+
+    /// Where a path of the host is from here.
+    #[cfg(feature = "gpuctl")]
+    pub(crate) fn here(&self, path: &Path) -> PathBuf {
+        self.host_root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
     /// Asks containerd for its version, or takes one that is given, and with that settles where the drop-in is.
     pub(crate) fn settle(
         &mut self,

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::program;
 
 mod cdi;
+mod count;
 mod input;
 mod inventory;
 mod kernel_modules;

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use self::kept::Kept;
 use crate::{
     error::Error as ConfigError,
     plan::{FileChange, Plan},
@@ -16,7 +17,9 @@ use crate::{
 mod daemon;
 mod disk;
 mod engine;
+mod folders;
 mod host_path;
+mod kept;
 mod lock;
 mod new_file;
 mod patience;
@@ -145,11 +148,8 @@ impl Error {
 /// # Errors
 /// [`Error::Io`] and [`Error::Config`] if the receipt cannot be read.
 pub fn is_due(plan: &Plan, host_root: &Path, main: &Path) -> Result<bool, Error> {
-    Ok(!plan.is_empty() || is_unfinished(read_receipt(host_root, main)?.as_ref()))
-}
-
-fn is_unfinished(kept: Option<&Receipt>) -> bool {
-    kept.is_some_and(Receipt::is_unfinished)
+    let kept = read_receipt(host_root, main)?;
+    Ok(!plan.is_empty() || kept.as_ref().is_some_and(Receipt::is_unfinished))
 }
 
 /// Carries out a plan, under the [`lock`] that was taken before the files were read.
@@ -157,7 +157,8 @@ fn is_unfinished(kept: Option<&Receipt>) -> bool {
 /// The receipt goes to [`receipt_path`] before any file changes and says until the end that there is something to finish: after
 /// a crash, whenever it came, the same plan made anew goes on where this one ended, the restart included, and
 /// [`revert`] gives back what there was. If a write, the restart or the health check fails, every file gets
-/// its bytes back and the engine is restarted again.
+/// its bytes back and the engine is restarted again. The receipt also names the folders that were made for the files: they go
+/// with it, but for those that something else is in.
 ///
 /// # Errors
 /// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted; where it is the receipt that cannot
@@ -169,53 +170,48 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         return Err(Error::Stopped);
     }
     let root = &how.host_root;
-    let kept = read_receipt(root, &how.main)?;
-    let now = read_file(root, &receipt_path(&how.main))?.text;
-    let done = plan.receipt.as_ref().map(|receipt| receipt.finished().to_json());
-    if plan.is_empty() && !is_unfinished(kept.as_ref()) {
-        write_receipt(how, now, done)?;
+    let kept = Kept::of(plan, how)?;
+    if plan.is_empty() && !kept.is_unfinished {
+        kept.is_unchanged()?;
         return Ok(Outcome::Unchanged);
     }
     for change in &plan.changes {
         disk::clean_up(root, &change.path)?;
     }
-    let unfinished = plan.receipt.as_ref().or(kept.as_ref()).map(Receipt::unfinished);
-    let marked = unfinished.as_ref().map(Receipt::to_json);
-    write_receipt(how, now.clone(), marked.clone())?;
+    kept.begin()?;
     if let Err(error) = disk::write_all(root, &plan.changes) {
         // Best effort: the error that matters is the one above.
-        let _ = write_receipt(how, marked, now);
+        let _ = kept.take_back();
         return Err(error);
     }
     let Err(cause) = engine::restart_and_check(how) else {
-        write_receipt(how, marked, done)?;
+        kept.end()?;
         return Ok(Outcome::Applied);
     };
-    let (back, before) = match &unfinished {
-        // What brought the engine down was written by one that did not live to see it.
-        Some(unfinished) if plan.is_empty() => (taken_back(root, unfinished)?, None),
-        _ => (plan.changes.iter().rev().map(FileChange::inverse).collect(), now),
-    };
-    let still = disk::write_all(root, &back)
-        .and_then(|()| write_receipt(how, marked, before))
-        .and_then(|()| {
-            if how.stop.is_stopped() {
-                engine::restart_without_waiting(how)
-            } else {
-                engine::restart_and_check(how)
-            }
-        })
-        .err();
+    let still = roll_back(plan, how, &kept).err();
     Ok(Outcome::RolledBack { cause, still })
 }
 
-/// Changes what is kept of the receipt, if it is to change.
-fn write_receipt(how: &Apply, before: Option<String>, after: Option<String>) -> Result<(), Error> {
-    if before == after {
-        return Ok(());
+/// Gives the files back, and has the engine read them.
+fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
+    let root = &how.host_root;
+    match &kept.during {
+        // What brought the engine down was written by one that did not live to see it.
+        Some(unfinished) if plan.is_empty() => {
+            disk::write_all(root, &taken_back(root, unfinished)?)?;
+            kept.forget()?;
+        }
+        _ => {
+            let back: Vec<_> = plan.changes.iter().rev().map(FileChange::inverse).collect();
+            disk::write_all(root, &back)?;
+            kept.take_back()?;
+        }
     }
-    let path = receipt_path(&how.main);
-    disk::write_all(&how.host_root, &[FileChange { path, before, after }])
+    if how.stop.is_stopped() {
+        engine::restart_without_waiting(how)
+    } else {
+        engine::restart_and_check(how)
+    }
 }
 
 /// What gives the files back that a receipt names.

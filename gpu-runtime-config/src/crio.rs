@@ -151,9 +151,6 @@ fn desired(merged: &Value, settings: &Settings, notices: &mut Vec<Notice>) -> Ta
     let template = named
         .iter()
         .find_map(|name| in_force("runtimes")?.get(&[name]).filter(is_oci));
-    if template.is_none() && !settings.runtimes.is_empty() {
-        notices.push(Notice::NoTemplate);
-    }
     let runtimes: Table = settings
         .runtimes
         .iter()

@@ -103,7 +103,7 @@ impl FileChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// There was no runtime to copy options from: `SystemdCgroup` and the like have the engine's defaults.
+    /// There was no runtime to copy options from: `SystemdCgroup` and the like have containerd's defaults.
     NoTemplate,
     /// This containerd knows no CDI; devices reach containers by the runtime class alone.
     CdiUnsupported {

@@ -191,7 +191,7 @@ impl fmt::Display for Preset {
 
 /// A name that is not that of a preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no preset `{0}`")]
+#[error("there is no preset `{0}`, only {names}", names = Preset::ALL.map(Preset::name).join(", "))]
 pub struct UnknownPreset(String);
 
 impl FromStr for Preset {
@@ -212,7 +212,10 @@ mod tests {
         for preset in Preset::ALL {
             assert_eq!(preset.to_string().parse(), Ok(preset));
         }
-        assert_eq!("x".parse::<Preset>().unwrap_err().to_string(), "there is no preset `x`");
+        assert_eq!(
+            "x".parse::<Preset>().unwrap_err().to_string(),
+            "there is no preset `x`, only kubeadm, k3s, rke2, k0s, microk8s, eks, gke, aks, talos, bottlerocket"
+        );
     }
 
     #[test]

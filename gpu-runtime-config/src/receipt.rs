@@ -24,6 +24,9 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unfinished: bool,
     files: Vec<ReceiptFile>,
+    /// The folders that were made for the files, each after the one that it is in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    folders: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,6 +68,7 @@ impl Receipt {
             version: VERSION,
             unfinished: false,
             files,
+            folders: Vec::new(),
         })
     }
 
@@ -83,6 +87,21 @@ impl Receipt {
         let mut finished = self.clone();
         finished.files.iter_mut().for_each(|file| file.earlier = None);
         finished
+    }
+
+    /// The same, with the folders that were made for the files.
+    #[cfg(feature = "apply")]
+    pub(crate) fn with_folders(&self, folders: &[PathBuf]) -> Receipt {
+        Receipt {
+            folders: folders.to_vec(),
+            ..self.clone()
+        }
+    }
+
+    /// The folders that were made for the files, each after the one that it is in.
+    #[cfg(feature = "apply")]
+    pub(crate) fn folders(&self) -> &[PathBuf] {
+        &self.folders
     }
 
     /// Whether it was kept while files were being changed, and that was never said to be done.

@@ -5,6 +5,7 @@ use clap::Subcommand;
 mod generate;
 mod list;
 mod output;
+mod spec_dirs;
 mod transform;
 mod validate;
 

@@ -65,3 +65,113 @@ fn devices_are_listed_by_their_names() {
     assert_eq!(stdout(&output), expected.concat());
     assert_eq!(stderr(&output), "Found 5 CDI devices\n");
 }
+
+/// The exit code of a command without a node, what it prints and what it says.
+fn gpuctl(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = run(program(env!("CARGO_BIN_EXE_gpuctl")).arg("cdi").args(arguments));
+    (
+        output.status.code(),
+        stdout(&output).to_owned(),
+        stderr(&output).to_owned(),
+    )
+}
+
+#[test]
+fn what_was_checked_and_what_was_not_there_is_said() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().display().to_string();
+    let validate = |more: &[&str]| gpuctl(&[&["validate"], more].concat());
+    let in_folder = || validate(&["--spec-dir", &path]);
+    let missing = "error: there is no folder `/nope`\n".to_owned();
+    assert_eq!(validate(&["--spec-dir=/nope"]), (Some(1), String::new(), missing));
+    assert_eq!(
+        in_folder(),
+        (Some(0), String::new(), format!("no CDI files in `{path}`\n"))
+    );
+
+    let device = json!({ "name": "0", "containerEdits": { "env": ["A=1"] } });
+    let spec = json!({ "cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [device] }).to_string();
+    std::fs::write(dir.path().join("a.json"), &spec).unwrap();
+    let good = format!("{path}/a.json: 1 device of nvidia.com/gpu, CDI 0.5.0\n");
+    assert_eq!(
+        in_folder(),
+        (Some(0), good.clone(), "1 file with 1 device checked\n".to_owned())
+    );
+
+    let bad = dir.path().join("bad.yaml");
+    std::fs::write(&bad, "kind: [").unwrap();
+    let reason = "not a CDI spec: expected string scalar at line 1, column 7";
+    let fault = format!("error: `{path}/bad.yaml`: {reason}\nerror: 1 fault in ");
+    assert_eq!(in_folder(), (Some(1), good, format!("{fault}2 files\n")));
+    let named = validate(&[&bad.display().to_string()]);
+    assert_eq!(named, (Some(1), String::new(), format!("{fault}1 file\n")));
+    let roots = ["transform", "root", "--from=/a", "--to=/b", "--input"];
+    let transformed = gpuctl(&[&roots[..], &[&bad.display().to_string()]].concat());
+    let error = format!("error: cannot use `{path}/bad.yaml`: {reason}\n");
+    assert_eq!(transformed, (Some(1), String::new(), error));
+
+    let listed = gpuctl(&["list", "--spec-dir=/nope"]);
+    let said = "warning: there is no folder `/nope`\nFound 0 CDI devices\n".to_owned();
+    assert_eq!(listed, (Some(0), String::new(), said));
+}
+
+#[test]
+fn a_configuration_that_is_named_is_read_or_refused() {
+    let dir = TempDir::new().unwrap();
+    let node = Node::create(&NodeSpec::new("a100").gpus(1), dir.path()).unwrap();
+    let broken = dir.path().join("broken.toml");
+    std::fs::write(&broken, "x = [").unwrap();
+    for (config, expected) in [
+        (
+            "/nowhere/config.toml",
+            "error: cannot read `/nowhere/config.toml`: No such file".to_owned(),
+        ),
+        (
+            broken.to_str().unwrap(),
+            format!("error: `{}:1:6` is not valid TOML", broken.display()),
+        ),
+    ] {
+        for by_variable in [false, true] {
+            let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+            // Whatever else says where the driver is.
+            gpuctl.envs(node.env()).args(["cdi", "generate"]);
+            if by_variable {
+                gpuctl.env("NVIDIA_CTK_CONFIG_FILE_PATH", config);
+            } else {
+                gpuctl.args(["--config", config]);
+            }
+            let output = run(&mut gpuctl);
+            assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
+            assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn a_hook_program_that_nobody_named_and_the_host_lacks_is_warned_of_once() {
+    let dir = TempDir::new().unwrap();
+    let node = Node::create(&NodeSpec::new("a100").gpus(2), dir.path()).unwrap();
+    let warnings = |more: &[&str]| {
+        let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+        let output = run(gpuctl.envs(node.env()).args(["cdi", "generate"]).args(more));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let said = stderr(&output).lines();
+        said.filter(|line| line.starts_with("warning: the hook program `"))
+            .count()
+    };
+    assert_eq!(warnings(&[]), 1);
+    assert_eq!(warnings(&["--nvidia-cdi-hook-path=/opt/gpu-cdi-hook"]), 0);
+    assert_eq!(warnings(&["--disable-hook=all"]), 0);
+}
+
+#[test]
+fn every_mode_is_described() {
+    let (code, help, _) = gpuctl(&["generate", "--help"]);
+    assert_eq!(code, Some(0));
+    let modes = help.split_once("- auto:").unwrap().1.split_once("[env").unwrap().0;
+    let plain: Vec<_> = modes.lines().skip(1).filter(|line| !line.trim().is_empty()).collect();
+    assert!(
+        plain.len() >= 10 && plain.iter().all(|line| !line.contains("- ") || line.contains(": ")),
+        "{modes}"
+    );
+}

@@ -17,8 +17,10 @@ mod help;
 mod label;
 mod mig;
 mod quickstart;
+mod runtime;
 #[cfg(feature = "stack")]
 mod stack;
+mod system;
 
 /// More than any program needs on a busy machine.
 const LONG: Duration = Duration::from_mins(1);

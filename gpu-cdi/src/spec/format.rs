@@ -72,16 +72,30 @@ fn yaml_options() -> SerializerOptions {
     }
 }
 
-/// As Go's YAML reads it, by which CDI files are written: permissions in octal.
+/// As Go's YAML reads it, by which CDI files are written: permissions in octal. What is wrong is said in one line, as of JSON.
 fn yaml_reading() -> Options {
     serde_saphyr::options! {
         legacy_octal_numbers: true,
+        with_snippet: false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_text_is_one_line() {
+        let reason = |text: &str, format| Spec::from_text(text, format).unwrap_err().to_string();
+        assert_eq!(
+            reason("kind: [\n x", Format::Yaml),
+            "not a CDI spec: expected string scalar at line 1, column 7"
+        );
+        assert_eq!(
+            reason("{", Format::Json),
+            "not a CDI spec: EOF while parsing an object at line 1 column 1"
+        );
+    }
 
     #[test]
     fn what_go_reads_is_read() {

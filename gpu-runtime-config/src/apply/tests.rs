@@ -116,7 +116,62 @@ fn a_plan_is_written_once_and_taken_back_exactly() {
     node.revert();
     assert_eq!(node.text(MAIN).as_deref(), Some(main));
     assert_eq!(node.text(DROP_IN), None);
-    assert_eq!(node.names(), ["conf.d", "config.toml"]);
+    assert_eq!(node.names(), ["config.toml"]);
+}
+
+#[test]
+fn folders_that_were_made_go_with_the_files() {
+    let bare = || {
+        let node = Node::new("");
+        fs::remove_dir_all(node.path("/etc/containerd")).unwrap();
+        node
+    };
+    let node = bare();
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    assert_eq!(
+        node.names(),
+        ["conf.d", "config.toml", "config.toml.gpu-runtime-config"]
+    );
+    // On top of an edit of ours.
+    let mut again = node.plan();
+    assert!(again.is_empty());
+    again.changes.push(FileChange {
+        path: "/etc/containerd/other.d/x.toml".into(),
+        before: None,
+        after: Some(String::new()),
+    });
+    node.carry_out(&again, &node.apply(None)).unwrap();
+    fs::remove_file(node.path("/etc/containerd/other.d/x.toml")).unwrap();
+    node.revert();
+    assert_eq!(fs::read_dir(node.path("/etc")).unwrap().count(), 0);
+
+    let node = bare();
+    node.carry_out(&node.plan(), &node.apply(Some(health()))).unwrap();
+    assert_eq!(fs::read_dir(node.path("/etc")).unwrap().count(), 0, "rolled back");
+    // A folder that cannot be made, because a file is in its place.
+    let mut plan = node.plan();
+    plan.changes.push(FileChange {
+        path: "/etc/containerd/config.toml/x".into(),
+        before: None,
+        after: Some(String::new()),
+    });
+    node.carry_out(&plan, &node.apply(None)).unwrap_err();
+    assert_eq!(fs::read_dir(node.path("/etc")).unwrap().count(), 0, "not written");
+}
+
+#[test]
+fn folders_of_others_and_those_with_something_in_them_stay() {
+    let node = Node::new("version = 3\n");
+    fs::create_dir(node.path("/etc/containerd/conf.d")).unwrap();
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    node.revert();
+    assert_eq!(node.names(), ["conf.d", "config.toml"], "it was there before");
+
+    fs::remove_dir(node.path("/etc/containerd/conf.d")).unwrap();
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    fs::write(node.path("/etc/containerd/conf.d/other.toml"), "").unwrap();
+    node.revert();
+    assert!(node.path("/etc/containerd/conf.d/other.toml").exists());
 }
 
 #[test]
@@ -148,7 +203,7 @@ fn an_engine_that_does_not_come_up_gets_its_old_files_back() {
         (node.text(MAIN).as_deref(), node.text(DROP_IN)),
         (Some("version = 3\n"), None)
     );
-    assert_eq!(node.names(), ["conf.d", "config.toml"]);
+    assert_eq!(node.names(), ["config.toml"]);
 }
 
 #[test]

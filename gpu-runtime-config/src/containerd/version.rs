@@ -45,7 +45,7 @@ impl fmt::Display for Version {
 
 /// A text that does not begin with a version such as `1.7` or `v2.0.3-rc.1`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a version of containerd")]
+#[error("`{0}` is not a version of containerd, such as `1.7` or `2.1`")]
 pub struct ParseVersionError(String);
 
 impl FromStr for Version {
@@ -79,7 +79,7 @@ mod tests {
         }
         assert_eq!(
             "2".parse::<Version>().unwrap_err().to_string(),
-            "`2` is not a version of containerd"
+            "`2` is not a version of containerd, such as `1.7` or `2.1`"
         );
     }
 

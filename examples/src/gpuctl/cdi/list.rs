@@ -1,9 +1,8 @@
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use gpu_cdi::Cache;
 use serde_json::json;
 
+use super::spec_dirs::SpecDirs;
 use crate::program::{print, remark};
 
 #[derive(Debug, Args)]
@@ -16,21 +15,6 @@ pub(in crate::gpuctl) struct List {
     output: Output,
 }
 
-/// The folders that CDI files are in.
-#[derive(Debug, Args)]
-pub(super) struct SpecDirs {
-    /// The folders that hold CDI files, the least important first
-    #[arg(
-        long = "spec-dir",
-        alias = "spec-dirs",
-        env = "NVIDIA_CTK_CDI_SPEC_DIRS",
-        value_delimiter = ',',
-        default_values = Cache::DIRS,
-        value_name = "PATH"
-    )]
-    pub(super) spec_dirs: Vec<PathBuf>,
-}
-
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Output {
     Json,
@@ -40,7 +24,10 @@ enum Output {
 
 impl List {
     pub(super) fn run(&self) -> anyhow::Result<()> {
-        let cache = Cache::read(&self.dirs.spec_dirs);
+        for folder in self.dirs.missing() {
+            remark(format_args!("warning: there is no folder `{}`", folder.display()));
+        }
+        let cache = Cache::read(&self.dirs.paths());
         for problem in cache.problems() {
             remark(format_args!("warning: {problem}"));
         }

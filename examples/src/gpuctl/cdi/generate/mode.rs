@@ -10,11 +10,15 @@ pub(super) enum Mode {
     Nvml,
     /// One device with every NVIDIA node, to manage GPUs
     Management,
+    #[value(help = "The nodes of GPUDirect Storage (/dev/nvidia-fs*)")]
     Gds,
+    #[value(help = "The node of GDRCopy (/dev/gdrdrv)")]
     Gdrcopy,
+    /// The nodes of InfiniBand adapters (/dev/infiniband)
     Mofed,
+    /// The nodes of each NVSwitch (/dev/nvidia-nvswitch*)
     Nvswitch,
-    /// IMEX channels
+    /// IMEX channels (/dev/nvidia-caps-imex-channels)
     Imex,
     /// The GPU of a Tegra machine, by the files that its packages bring
     Csv,

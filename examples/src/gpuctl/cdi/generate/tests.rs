@@ -1,4 +1,5 @@
 use clap::Parser;
+use gpu_cdi::{HookName, NameStrategy};
 
 use super::*;
 

@@ -1,0 +1,57 @@
+//! Which engine's files are meant.
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use clap::Args;
+use gpu_runtime_config::{
+    Preset,
+    apply::{Lock, Stop},
+};
+
+use crate::{
+    engine::{Engine, Target},
+    program::{BadUsage, remark},
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Node {
+    /// The engine
+    #[arg(long, value_enum, default_value = "docker")]
+    pub(super) runtime: Engine,
+
+    /// Its main file [default: /etc/containerd/config.toml, /etc/crio/crio.conf or /etc/docker/daemon.json]
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+
+    /// A distribution whose containerd it is, in place of `--config` and `--drop-in-config`: kubeadm, k3s, rke2, k0s,
+    /// microk8s, eks, gke, aks, talos or bottlerocket (an addition of this program)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["config", "drop_in_config"])]
+    pub(super) preset: Option<Preset>,
+
+    /// The folder that stands for the host's `/`, such as `/host` in a container: every path of the host, those of
+    /// other flags too, is read and written beneath it (an addition of this program)
+    #[arg(long, value_name = "PATH", env = "GPU_HOST_ROOT", default_value = "/")]
+    host_root: PathBuf,
+}
+
+impl Node {
+    pub(super) fn target(&self, drop_in: Option<PathBuf>) -> anyhow::Result<Target> {
+        let Some(preset) = self.preset else {
+            return Target::new(self.runtime, &self.host_root, self.config.clone(), drop_in);
+        };
+        ensure!(
+            self.runtime == Engine::Containerd,
+            BadUsage::new("`--preset` is for `--runtime=containerd`")
+        );
+        if let Some(note) = preset.note() {
+            remark(format_args!("{preset}: {note}"));
+        }
+        Target::of_preset(preset, &self.host_root, None)
+    }
+}
+
+/// The right to change an engine's files; what only shows something needs none.
+pub(super) fn lock(target: &Target, dry_run: bool) -> anyhow::Result<Option<Lock>> {
+    (!dry_run).then(|| target.lock(&Stop::default())).transpose()
+}

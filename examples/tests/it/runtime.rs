@@ -1,0 +1,111 @@
+//! What `gpuctl runtime` says that it does.
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+
+use super::{program, run, stderr, stdout};
+
+/// What a command prints and says of this host, which is `HOST` in it.
+#[track_caller]
+fn says(host: &Path, arguments: &[&str]) -> (String, String) {
+    let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+    gpuctl.arg("runtime").args(arguments).arg("--host-root").arg(host);
+    let output = run(&mut gpuctl);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let here = |text: &str| text.replace(&host.display().to_string(), "HOST");
+    (here(stdout(&output)), here(stderr(&output)))
+}
+
+const CONTAINERD: [&str; 2] = ["--runtime=containerd", "--containerd-version=2.1"];
+
+#[test]
+fn what_is_made_written_and_removed_is_named_as_seen_from_here() {
+    let host = TempDir::new().unwrap();
+    let says = |command, more: &[&str]| says(host.path(), &[&[command], &CONTAINERD[..], more].concat());
+    let new_folder = "warning: there was no folder `HOST/etc/containerd`: is this where containerd reads its file?\n";
+    let template = "note: no runtime to copy options from: set `SystemdCgroup` if the kubelet uses systemd cgroups\n";
+    let (main, drop_in) = (
+        "HOST/etc/containerd/config.toml",
+        "HOST/etc/containerd/conf.d/99-nvidia.toml",
+    );
+
+    let (shown, said) = says("configure", &["--dry-run"]);
+    let would = format!("{template}{new_folder}Would make `{drop_in}`\nWould make `{main}`\n");
+    assert_eq!(said, would);
+    let named = [format!("# {drop_in}\n"), format!("\n# {main}\n")];
+    assert!(shown.starts_with(&named[0]) && shown.contains(&named[1]), "{shown}");
+    assert_eq!(fs::read_dir(host.path()).unwrap().count(), 0);
+
+    let restart = "It is recommended that containerd be restarted.\n";
+    let made = format!("{template}{new_folder}Made `{drop_in}`\nMade `{main}`\n{restart}");
+    assert_eq!(says("configure", &[]), (String::new(), made));
+    assert_eq!(
+        says("configure", &[]),
+        (String::new(), "Nothing to change\n".to_owned())
+    );
+    let wrote = format!("Wrote `{drop_in}`\n{restart}");
+    let said = says("configure", &["--nvidia-runtime-path=/opt/nv"]).1;
+    assert_eq!(said, format!("{template}{wrote}"));
+
+    let revert = |more: &[&str]| super::runtime::says(host.path(), &[&["revert", CONTAINERD[0]], more].concat());
+    let would = format!("Would remove `{drop_in}`\nWould remove `{main}`\n");
+    assert_eq!(revert(&["--dry-run"]), (String::new(), would));
+    let removed = format!("Removed `{drop_in}`\nRemoved `{main}`\n{restart}");
+    assert_eq!(revert(&[]), (String::new(), removed));
+    assert_eq!(
+        fs::read_dir(host.path()).unwrap().count(),
+        0,
+        "no folder of ours is left"
+    );
+    let nothing = format!("`{main}` was not configured by gpuctl: nothing to do\n");
+    assert_eq!(revert(&[]), (String::new(), nothing));
+}
+
+#[test]
+fn what_a_revert_would_leave_of_a_file_is_printed() {
+    let host = TempDir::new().unwrap();
+    fs::create_dir_all(host.path().join("etc/containerd")).unwrap();
+    let main = host.path().join("etc/containerd/config.toml");
+    fs::write(&main, "version = 3 # mine\n").unwrap();
+    says(host.path(), &[&["configure"], &CONTAINERD[..]].concat());
+    let (shown, said) = says(host.path(), &["revert", "--runtime=containerd", "--dry-run"]);
+    assert_eq!(shown, "# HOST/etc/containerd/config.toml\nversion = 3 # mine\n");
+    assert!(
+        said.contains("Would write `HOST/etc/containerd/config.toml`\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("Would remove `HOST/etc/containerd/conf.d/99-nvidia.toml`\n"),
+        "{said}"
+    );
+    assert!(
+        fs::read_to_string(main).unwrap().contains("imports"),
+        "nothing is changed"
+    );
+}
+
+#[test]
+fn the_note_on_systemds_cgroups_is_for_containerd_alone() {
+    for (engine, folder) in [("crio", "etc/crio"), ("docker", "etc/docker")] {
+        let host = TempDir::new().unwrap();
+        fs::create_dir_all(host.path().join(folder)).unwrap();
+        let flag = format!("--runtime={engine}");
+        let (_, said) = says(host.path(), &["configure", &flag]);
+        assert!(said.starts_with("Made `HOST/etc/"), "{said}");
+        let (shown, said) = says(host.path(), &["revert", &flag, "--dry-run"]);
+        assert_eq!(shown, "");
+        assert!(said.starts_with("Would remove `HOST/etc/"), "{said}");
+        says(host.path(), &["revert", &flag]);
+        let left = fs::read_dir(host.path().join(folder)).unwrap().count();
+        assert_eq!(left, 0, "{engine}: the folder was there, what is in it was not");
+    }
+}
+
+#[test]
+fn dockers_file_is_printed_as_json_alone() {
+    let host = TempDir::new().unwrap();
+    let (shown, said) = says(host.path(), &["configure", "--dry-run"]);
+    serde_json::from_str::<serde_json::Value>(&shown).unwrap();
+    assert!(said.ends_with("Would make `HOST/etc/docker/daemon.json`\n"), "{said}");
+}

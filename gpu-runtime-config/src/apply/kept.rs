@@ -1,0 +1,91 @@
+//! The receipt of a change, as it is kept before, during and after it.
+
+use std::path::{Path, PathBuf};
+
+use super::{Apply, Error, disk, folders, read_file, read_receipt, receipt_path};
+use crate::{
+    plan::{FileChange, Plan},
+    receipt::Receipt,
+};
+
+pub(super) struct Kept<'a> {
+    how: &'a Apply,
+    before: Option<String>,
+    /// Says that there is something to finish.
+    pub(super) during: Option<Receipt>,
+    after: Option<String>,
+    /// Whether an earlier change was never finished.
+    pub(super) is_unfinished: bool,
+    /// The folders that this change and earlier ones make for the files.
+    folders: Vec<PathBuf>,
+}
+
+impl<'a> Kept<'a> {
+    pub(super) fn of(plan: &Plan, how: &'a Apply) -> Result<Self, Error> {
+        let (root, path) = (&how.host_root, receipt_path(&how.main));
+        let kept = read_receipt(root, &how.main)?;
+        let mut folders = kept.as_ref().map(Receipt::folders).unwrap_or_default().to_vec();
+        if plan.receipt.is_some() {
+            let written = plan.changes.iter().filter(|change| change.after.is_some());
+            let written = written.map(|change| change.path.as_path()).chain([path.as_path()]);
+            let missing = folders::missing(root, written)?;
+            folders.extend(missing);
+            folders.sort();
+            folders.dedup();
+        }
+        let planned = plan.receipt.as_ref().map(|receipt| receipt.with_folders(&folders));
+        Ok(Self {
+            how,
+            before: read_file(root, &path)?.text,
+            after: planned.as_ref().map(|receipt| receipt.finished().to_json()),
+            is_unfinished: kept.as_ref().is_some_and(Receipt::is_unfinished),
+            during: planned.or(kept).map(|receipt| receipt.unfinished()),
+            folders,
+        })
+    }
+
+    /// Where nothing was to be done.
+    pub(super) fn is_unchanged(&self) -> Result<(), Error> {
+        self.write(self.before.clone(), self.after.clone())
+    }
+
+    pub(super) fn begin(&self) -> Result<(), Error> {
+        self.write(self.before.clone(), self.marked()).inspect_err(|_| {
+            if self.before.is_none() {
+                folders::remove_empty(&self.how.host_root, &self.folders);
+            }
+        })
+    }
+
+    pub(super) fn end(&self) -> Result<(), Error> {
+        self.write(self.marked(), self.after.clone())
+    }
+
+    /// Where the files are again as they were.
+    pub(super) fn take_back(&self) -> Result<(), Error> {
+        self.write(self.marked(), self.before.clone())
+    }
+
+    /// Where nothing of ours is left of this change and of those before it.
+    pub(super) fn forget(&self) -> Result<(), Error> {
+        self.write(self.marked(), None)
+    }
+
+    fn marked(&self) -> Option<String> {
+        self.during.as_ref().map(Receipt::to_json)
+    }
+
+    /// Changes what is kept of the receipt, if it is to change. Our folders go with the last of it.
+    fn write(&self, before: Option<String>, after: Option<String>) -> Result<(), Error> {
+        let root: &Path = &self.how.host_root;
+        let is_gone = after.is_none();
+        if before != after {
+            let path = receipt_path(&self.how.main);
+            disk::write_all(root, &[FileChange { path, before, after }])?;
+        }
+        if is_gone {
+            folders::remove_empty(root, &self.folders);
+        }
+        Ok(())
+    }
+}
