@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::mig::{
     Board, Change, Compute, ComputeChange, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, Plan,
-    PlanError, Profile, loss::Losses, plan,
+    PlanError, Profile, loss::loss_now, plan,
 };
 
 /// A plan that moves instances together so that a block becomes free.
@@ -189,6 +189,11 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
         Err(PlanError::Short(_) | _) => return None,
     };
     let change = found.changes.iter_mut().find(|change| change.gpu == target.name);
+    // What is in the block moves in any case. Of what the other levels come to without it, that plan says nothing.
+    found.at_least = Cost {
+        destroyed: found.at_least.destroyed + count(&out),
+        ..Cost::default()
+    };
     let gone = out.into_iter().map(|held| held.instance);
     match change {
         Some(change) => change.destroyed.extend(gone),
@@ -214,10 +219,6 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
     let moves = moves(&found.changes);
     carry_over(fleet, &moves, &mut found.changes);
     found.cost = cost(fleet, &found)?;
-    found.at_least = Cost {
-        destroyed: found.at_least.destroyed.min(found.cost.destroyed),
-        ..Cost::default()
-    };
     Some(Defragmentation {
         gpu: target.name.clone(),
         block,
@@ -254,19 +255,11 @@ fn carry_over(fleet: &Fleet, moves: &[Move], changes: &mut [Change]) {
 
 fn cost(fleet: &Fleet, plan: &Plan) -> Option<Cost> {
     let after = plan.after(fleet).ok()?;
-    let loss = |gpu: &GpuState| {
-        let masks = gpu.instances.iter().map(|held| held.instance.placement.mask());
-        if gpu.mode == Mode::Unavailable {
-            0
-        } else {
-            Losses::new(&gpu.board).of(masks.fold(0, |all, mask| all | mask))
-        }
-    };
     Some(Cost {
         destroyed: plan.changes.iter().map(|change| count(&change.destroyed)).sum(),
         touched: count(&plan.changes),
         mode_changes: 0,
-        loss: after.gpus().iter().map(loss).sum(),
+        loss: after.gpus().iter().map(loss_now).sum(),
     })
 }
 

@@ -114,6 +114,7 @@ pub fn plan(fleet: &Fleet, demand: &Demand) -> Result<Plan, PlanError> {
 /// The cheapest choice, level by level, and the proven least of each level.
 fn least(model: &mut Model, mut choice: Vec<u32>) -> Result<(Vec<u32>, Cost), PlanError> {
     let mut limits: Vec<(usize, u32)> = Vec::new();
+    let mut found_at = [0; 4];
     let mut at_least = [0; 4];
     for level in 0..4 {
         let stage = Stage {
@@ -121,15 +122,47 @@ fn least(model: &mut Model, mut choice: Vec<u32>) -> Result<(Vec<u32>, Cost), Pl
             limits: limits.clone(),
         };
         let found = minimise(model, &stage, choice).ok_or(PlanError::Undecided { unserved: 0 })?;
-        at_least[level] = found.at_least;
-        // Once a level is above its least, what follows depends on it: nothing is proven of the levels after it.
-        if limits.iter().any(|&(level, value)| at_least[level] < value) {
-            at_least[level] = 0;
-        }
+        (found_at[level], at_least[level]) = (found.value, found.at_least);
         if found.value > 0 {
             limits.push((level, found.value));
         }
         choice = found.choice;
     }
-    Ok((choice, at_least.into()))
+    Ok((choice, proven(found_at, at_least)))
+}
+
+/// What is proven of each level. Once one is above its least, those after it depend on it, and nothing is proven of them.
+fn proven(found: [u32; 4], at_least: [u32; 4]) -> Cost {
+    let open = found.iter().zip(&at_least).position(|(found, least)| found > least);
+    let known = open.map_or(4, |open| open + 1);
+    std::array::from_fn(|level| if level < known { at_least[level] } else { 0 }).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_the_least_where_each_level_is_proven() {
+        let plan = |at_least: [u32; 4]| Plan {
+            changes: Vec::new(),
+            serving: Vec::new(),
+            cost: [0, 1, 0, 7].into(),
+            at_least: at_least.into(),
+        };
+        assert!(plan([0, 1, 0, 7]).is_proven_least());
+        assert!(!plan([0, 1, 0, 6]).is_proven_least());
+    }
+
+    #[test]
+    fn nothing_is_proven_after_a_level_above_its_least() {
+        #[track_caller]
+        fn check(found: [u32; 4], at_least: [u32; 4], expected: [u32; 4]) {
+            assert_eq!(proven(found, at_least), expected.into());
+        }
+        check([2, 3, 0, 7], [2, 3, 0, 7], [2, 3, 0, 7]);
+        check([2, 3, 0, 7], [2, 2, 0, 7], [2, 2, 0, 0]);
+        check([2, 3, 1, 7], [0, 3, 1, 7], [0, 0, 0, 0]);
+        check([2, 3, 1, 7], [2, 3, 1, 6], [2, 3, 1, 6]);
+    }
 }

@@ -16,6 +16,7 @@ use crate::mig::{
     Board, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, PlanError, Profile, Shortage,
     compute::{fewest, packed, sizes},
     loss::Losses,
+    placement::occupied,
 };
 
 /// The demand as rows and the options of each GPU.
@@ -303,7 +304,7 @@ impl Plan {
             .into_iter()
             .chain(way.kept.clone())
             .chain(way.created.clone());
-        self.cost.loss += losses.of(after.fold(0, |mask, (_, placement)| mask | placement.mask()));
+        self.cost.loss += losses.of(occupied(after.map(|(_, placement)| placement)));
         let mut compute: Vec<_> = way.cuts.iter().filter_map(|cut| cut.change(gpu, way)).collect();
         compute.sort_by(|a, b| a.instance.cmp(&b.instance));
         if destroyed.is_empty() && created.is_empty() && compute.is_empty() {
