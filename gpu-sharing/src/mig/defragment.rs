@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 
@@ -65,7 +65,7 @@ pub fn defragment(fleet: &Fleet, moves: u32) -> Option<Defragmentation> {
         .collect();
     shapes.sort_by(|a, b| b.cmp(a));
     shapes.dedup();
-    for (_, _, profile) in shapes {
+    for (_, profile) in shapes {
         if fleet.gpus().iter().any(|gpu| has_room(gpu, &profile)) {
             return None;
         }
@@ -105,15 +105,10 @@ pub fn free(fleet: &Fleet, profile: &Profile, moves: u32) -> Option<Defragmentat
     best
 }
 
-/// Share of the GPU in 1/64, fewest places first among equals, and the profile.
-fn shapes(gpu: &GpuState) -> Vec<(u32, std::cmp::Reverse<usize>, Profile)> {
-    let board = &gpu.board;
-    let shape = |profile: Profile| {
-        let rule = &board.rules()[board.index(&profile)?];
-        let share = u32::from(rule.slots) * 64 / u32::from(board.memory_slots());
-        Some((share, std::cmp::Reverse(rule.placements.len()), profile))
-    };
-    board.base_profiles().into_iter().filter_map(shape).collect()
+/// The profiles of a GPU, each with its [`size`](Board::size).
+fn shapes(gpu: &GpuState) -> Vec<((u32, Reverse<usize>), Profile)> {
+    let shape = |profile: Profile| Some((gpu.board.size(gpu.board.index(&profile)?), profile));
+    gpu.board.base_profiles().into_iter().filter_map(shape).collect()
 }
 
 fn has_room(gpu: &GpuState, profile: &Profile) -> bool {
@@ -239,7 +234,7 @@ fn carry_over(fleet: &Fleet, moves: &[Move], changes: &mut [Change]) {
             continue;
         };
         let mut created = held.parts();
-        created.sort_unstable_by_key(|part| (std::cmp::Reverse(part.slices), part.start));
+        created.sort_unstable_by_key(|part| (Reverse(part.slices), part.start));
         if let Some(change) = changes.iter_mut().find(|change| change.gpu == one.to.0) {
             change.compute.push(ComputeChange {
                 instance: Instance {
