@@ -4,6 +4,10 @@
 //! `src/bin/<name>.rs` only calls the module of that name.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "stack"),
+    allow(dead_code, reason = "what the programs share has parts that only some of them use")
+)]
 
 #[cfg(any(
     feature = "config-manager",

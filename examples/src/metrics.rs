@@ -25,10 +25,6 @@ pub(crate) struct Metric {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Gauge,
-    #[cfg_attr(
-        not(any(feature = "mps-daemon", test)),
-        expect(dead_code, reason = "the device plugin has none")
-    )]
     Counter,
 }
 

@@ -76,26 +76,9 @@ pub(crate) fn run(program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
 
 /// Settings that cannot be meant and that clap lets pass: they come of a file, or only do not go together.
 #[derive(Debug)]
-#[cfg_attr(
-    not(any(
-        feature = "device-plugin",
-        feature = "feature-discovery",
-        feature = "gpuctl",
-        feature = "mps-daemon",
-        feature = "toolkit"
-    )),
-    expect(dead_code, reason = "the other programs leave it to clap")
-)]
 pub(crate) struct BadUsage(String);
 
 impl BadUsage {
-    #[cfg(any(
-        feature = "device-plugin",
-        feature = "feature-discovery",
-        feature = "gpuctl",
-        feature = "mps-daemon",
-        feature = "toolkit"
-    ))]
     pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self(message.to_string())
     }
@@ -120,7 +103,6 @@ pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
 }
 
 /// Writes a remark to standard error, so that standard output stays what was asked for.
-#[cfg(any(feature = "gpuctl", feature = "quickstart"))]
 pub(crate) fn remark(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -271,13 +271,22 @@ impl Drop for Kept {
 
 /// This program once more.
 fn again(arguments: &[&str], root: &Path) -> Child {
-    let mut command = Command::new(env::current_exe().expect("this program"));
+    let mut command = this_program();
     command
         .arg(arguments[0])
         .arg(root)
         .args(&arguments[1..])
         .stdin(Stdio::null());
     command.spawn().expect("this program once more")
+}
+
+/// Ended by SIGHUP, also where the tests themselves are not (`nohup`).
+fn this_program() -> Command {
+    let mut command = Command::new("env");
+    command
+        .arg("--default-signal=HUP")
+        .arg(env::current_exe().expect("this program"));
+    command
 }
 
 fn an_engine_reads_its_files_when_they_changed_and_only_then() {
@@ -379,7 +388,7 @@ fn the_engine_is_told_and_not_the_one_that_made_its_socket() {
     }
     fs::write(host.path(MAIN), PLAIN).expect("a new file");
     let listener = UnixListener::bind(host.path(SOCKET)).expect("a socket");
-    let mut engine = Command::new(env::current_exe().expect("this program"))
+    let mut engine = this_program()
         .args(["activated", "_"])
         .stdin(OwnedFd::from(listener.try_clone().expect("a socket")))
         .spawn()

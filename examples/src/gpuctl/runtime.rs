@@ -2,6 +2,8 @@
 
 use clap::Subcommand;
 
+use crate::program::remark;
+
 mod configure;
 mod node;
 mod outcome;
@@ -19,11 +21,15 @@ pub(super) enum Runtime {
 
 impl Runtime {
     pub(super) fn run(&self) -> anyhow::Result<()> {
-        match self {
-            Self::Configure(command) => command.run(),
-            Self::Diff(command) => command.run(),
-            Self::Revert(command) => command.run(),
+        let (result, node) = match self {
+            Self::Configure(command) => (command.run(), &command.wanted.node),
+            Self::Diff(command) => (command.run(), &command.wanted.node),
+            Self::Revert(command) => (command.run(), &command.node),
+        };
+        if let (Err(_), Some(whereabouts)) = (&result, node.whereabouts()) {
+            remark(format_args!("note: {whereabouts}"));
         }
+        result
     }
 }
 

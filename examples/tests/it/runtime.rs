@@ -109,3 +109,41 @@ fn dockers_file_is_printed_as_json_alone() {
     serde_json::from_str::<serde_json::Value>(&shown).unwrap();
     assert!(said.ends_with("Would make `HOST/etc/docker/daemon.json`\n"), "{said}");
 }
+
+#[test]
+fn a_folder_that_is_not_there_is_warned_of_also_where_the_main_file_is_not_made() {
+    let host = TempDir::new().unwrap();
+    let (_, said) = says(
+        host.path(),
+        &["configure", "--runtime=crio", "--config=/etc/crioo/crio.conf"],
+    );
+    let expected =
+        "warning: there was no folder `HOST/etc/crioo`: is this where crio reads its file?\nMade `HOST/etc/crio/";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn notes_name_paths_from_here_and_errors_say_whose_they_are() {
+    let host = TempDir::new().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = host.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let others = "[crio.runtime.runtimes.nvidia]\nruntime_path = '/usr/bin/nvidia'\n";
+    write("etc/crio/crio.conf.d/99-nvidia.toml", others);
+    let (_, said) = says(host.path(), &["diff", "--runtime=crio"]);
+    let note = "note: `HOST/etc/crio/crio.conf.d/99-nvidia.toml` of another program is replaced\n";
+    assert_eq!(said, note);
+
+    write("etc/containerd/config.toml", "x = [");
+    let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+    let output = run(gpuctl
+        .args(["runtime", "diff"])
+        .args(CONTAINERD)
+        .arg("--host-root")
+        .arg(host.path()));
+    let said = stderr(&output).replace(&host.path().display().to_string(), "HOST");
+    let expected = "note: paths are the host's, whose `/` is `HOST` here\nerror: `/etc/containerd/config.toml:1:";
+    assert!(said.starts_with(expected), "{said}");
+}

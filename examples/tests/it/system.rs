@@ -48,11 +48,8 @@ fn links_are_counted_and_each_is_named_where_somebody_asks() {
     let made = format!("made {} links in `{}`\n", each.len(), folder.display());
     assert_eq!(links(&[]), made, "one line, however many links");
     assert_eq!(in_folder(), each.len());
-    let kept = format!(
-        "nothing to do: {} links in `{}` already\n",
-        each.len(),
-        folder.display()
-    );
+    let (number, path) = (each.len(), folder.display());
+    let kept = format!("nothing to do in `{path}`: it has {number} links already\n");
     assert_eq!((links(&[]), links(&["--dry-run"])), (kept.clone(), kept));
 
     let first = folder.join("195:255");
@@ -61,7 +58,7 @@ fn links_are_counted_and_each_is_named_where_somebody_asks() {
     assert_eq!(
         links(&["--verbose"]),
         format!(
-            "linked `{}` to `{}`\nmade 1 link in `{}`, where {} links already\n",
+            "linked `{}` to `{}`\nmade 1 link in `{}`, which had {} links already\n",
             first.display(),
             target.display(),
             folder.display(),

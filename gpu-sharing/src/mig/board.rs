@@ -1,4 +1,4 @@
-use std::{collections::BTreeSet, fmt};
+use std::{cmp::Reverse, collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -218,6 +218,13 @@ impl Board {
 
     pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The share of the GPU that an instance takes, in 1/64; of equal ones that is larger which can lie in fewer places.
+    pub(crate) fn size(&self, index: usize) -> (u32, Reverse<usize>) {
+        let rule = &self.rules[index];
+        let share = u32::from(rule.slots) * 64 / u32::from(self.memory_slots());
+        (share, Reverse(rule.placements.len()))
     }
 
     pub(crate) fn profile(&self, index: usize) -> &Profile {

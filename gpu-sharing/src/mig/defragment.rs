@@ -1,10 +1,10 @@
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 
 use crate::mig::{
     Board, Change, Compute, ComputeChange, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, Plan,
-    PlanError, Profile, loss::Losses, plan,
+    PlanError, Profile, loss::loss_now, plan,
 };
 
 /// A plan that moves instances together so that a block becomes free.
@@ -65,7 +65,7 @@ pub fn defragment(fleet: &Fleet, moves: u32) -> Option<Defragmentation> {
         .collect();
     shapes.sort_by(|a, b| b.cmp(a));
     shapes.dedup();
-    for (_, _, profile) in shapes {
+    for (_, profile) in shapes {
         if fleet.gpus().iter().any(|gpu| has_room(gpu, &profile)) {
             return None;
         }
@@ -105,15 +105,10 @@ pub fn free(fleet: &Fleet, profile: &Profile, moves: u32) -> Option<Defragmentat
     best
 }
 
-/// Share of the GPU in 1/64, fewest places first among equals, and the profile.
-fn shapes(gpu: &GpuState) -> Vec<(u32, std::cmp::Reverse<usize>, Profile)> {
-    let board = &gpu.board;
-    let shape = |profile: Profile| {
-        let rule = &board.rules()[board.index(&profile)?];
-        let share = u32::from(rule.slots) * 64 / u32::from(board.memory_slots());
-        Some((share, std::cmp::Reverse(rule.placements.len()), profile))
-    };
-    board.base_profiles().into_iter().filter_map(shape).collect()
+/// The profiles of a GPU, each with its [`size`](Board::size).
+fn shapes(gpu: &GpuState) -> Vec<((u32, Reverse<usize>), Profile)> {
+    let shape = |profile: Profile| Some((gpu.board.size(gpu.board.index(&profile)?), profile));
+    gpu.board.base_profiles().into_iter().filter_map(shape).collect()
 }
 
 fn has_room(gpu: &GpuState, profile: &Profile) -> bool {
@@ -189,6 +184,11 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
         Err(PlanError::Short(_) | _) => return None,
     };
     let change = found.changes.iter_mut().find(|change| change.gpu == target.name);
+    // What is in the block moves in any case. Of what the other levels come to without it, that plan says nothing.
+    found.at_least = Cost {
+        destroyed: found.at_least.destroyed + count(&out),
+        ..Cost::default()
+    };
     let gone = out.into_iter().map(|held| held.instance);
     match change {
         Some(change) => change.destroyed.extend(gone),
@@ -214,10 +214,6 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
     let moves = moves(&found.changes);
     carry_over(fleet, &moves, &mut found.changes);
     found.cost = cost(fleet, &found)?;
-    found.at_least = Cost {
-        destroyed: found.at_least.destroyed.min(found.cost.destroyed),
-        ..Cost::default()
-    };
     Some(Defragmentation {
         gpu: target.name.clone(),
         block,
@@ -238,7 +234,7 @@ fn carry_over(fleet: &Fleet, moves: &[Move], changes: &mut [Change]) {
             continue;
         };
         let mut created = held.parts();
-        created.sort_unstable_by_key(|part| (std::cmp::Reverse(part.slices), part.start));
+        created.sort_unstable_by_key(|part| (Reverse(part.slices), part.start));
         if let Some(change) = changes.iter_mut().find(|change| change.gpu == one.to.0) {
             change.compute.push(ComputeChange {
                 instance: Instance {
@@ -254,19 +250,11 @@ fn carry_over(fleet: &Fleet, moves: &[Move], changes: &mut [Change]) {
 
 fn cost(fleet: &Fleet, plan: &Plan) -> Option<Cost> {
     let after = plan.after(fleet).ok()?;
-    let loss = |gpu: &GpuState| {
-        let masks = gpu.instances.iter().map(|held| held.instance.placement.mask());
-        if gpu.mode == Mode::Unavailable {
-            0
-        } else {
-            Losses::new(&gpu.board).of(masks.fold(0, |all, mask| all | mask))
-        }
-    };
     Some(Cost {
         destroyed: plan.changes.iter().map(|change| count(&change.destroyed)).sum(),
         touched: count(&plan.changes),
         mode_changes: 0,
-        loss: after.gpus().iter().map(loss).sum(),
+        loss: after.gpus().iter().map(loss_now).sum(),
     })
 }
 

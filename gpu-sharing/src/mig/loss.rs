@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 
-use crate::mig::Board;
+use crate::mig::{Board, GpuState, Mode, placement::occupied};
 
 /// What the occupied slots of a GPU take away from the future, in memory slots.
 ///
@@ -19,11 +19,17 @@ use crate::mig::Board;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn loss(board: &Board, geometry: &crate::mig::Geometry) -> u32 {
-    let occupied = geometry
-        .instances()
-        .iter()
-        .fold(0, |mask, instance| mask | instance.placement.mask());
-    Losses::new(board).of(occupied)
+    let placements = geometry.instances().iter().map(|instance| instance.placement);
+    Losses::new(board).of(occupied(placements))
+}
+
+/// [`loss`] of a GPU as it is; one that cannot be used has nothing to lose.
+pub(crate) fn loss_now(gpu: &GpuState) -> u32 {
+    let placements = gpu.instances.iter().map(|held| held.instance.placement);
+    match gpu.mode {
+        Mode::Unavailable => 0,
+        Mode::Enabled | Mode::Disabled => Losses::new(&gpu.board).of(occupied(placements)),
+    }
 }
 
 /// [`loss`] by occupied slots, each computed once.

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{fmt, ops::BitOr};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,11 @@ impl Placement {
         let run = 1_u64.checked_shl(self.size.into()).unwrap_or(0).wrapping_sub(1);
         u32::try_from((run << (self.start & 31)) & u64::from(u32::MAX)).unwrap_or(u32::MAX)
     }
+}
+
+/// The slots of all of them, as bits.
+pub(crate) fn occupied(placements: impl IntoIterator<Item = Placement>) -> u32 {
+    placements.into_iter().map(Placement::mask).fold(0, BitOr::bitor)
 }
 
 impl fmt::Display for Placement {

@@ -107,29 +107,142 @@ impl From<[u32; 4]> for Cost {
 pub fn plan(fleet: &Fleet, demand: &Demand) -> Result<Plan, PlanError> {
     let table = Table::new(fleet, demand)?;
     let (choice, mut model) = table.serve(fleet)?;
-    let (choice, at_least) = least(&mut model, choice)?;
+    let (choice, at_least) = least(&mut model, choice);
     table.plan(fleet, demand, &model, &choice, at_least)
 }
 
 /// The cheapest choice, level by level, and the proven least of each level.
-fn least(model: &mut Model, mut choice: Vec<u32>) -> Result<(Vec<u32>, Cost), PlanError> {
+fn least(model: &mut Model, mut choice: Vec<u32>) -> (Vec<u32>, Cost) {
     let mut limits: Vec<(usize, u32)> = Vec::new();
+    let mut found_at = [0; 4];
     let mut at_least = [0; 4];
     for level in 0..4 {
         let stage = Stage {
             goal: Goal::Cost(level),
             limits: limits.clone(),
         };
-        let found = minimise(model, &stage, choice).ok_or(PlanError::Undecided { unserved: 0 })?;
-        at_least[level] = found.at_least;
-        // Once a level is above its least, what follows depends on it: nothing is proven of the levels after it.
-        if limits.iter().any(|&(level, value)| at_least[level] < value) {
-            at_least[level] = 0;
-        }
+        let found = minimise(model, &stage, choice);
+        (found_at[level], at_least[level]) = (found.value, found.at_least);
         if found.value > 0 {
             limits.push((level, found.value));
         }
         choice = found.choice;
     }
-    Ok((choice, at_least.into()))
+    (choice, proven(found_at, at_least))
+}
+
+/// What is proven of each level. Once one is above its least, those after it depend on it, and nothing is proven of them.
+fn proven(found: [u32; 4], at_least: [u32; 4]) -> Cost {
+    let open = found.iter().zip(&at_least).position(|(found, least)| found > least);
+    let known = open.map_or(4, |open| open + 1);
+    std::array::from_fn(|level| if level < known { at_least[level] } else { 0 }).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ops::RangeInclusive, sync::Arc};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mig::{Catalogue, Geometry, GpuState, Held, Mode};
+
+    /// Fleets of three boards with idle and pinned instances, and demands.
+    pub(super) fn fleets(gpus: RangeInclusive<usize>) -> impl Strategy<Value = (Fleet, Demand)> {
+        let boards = ["H100-80GB", "A30-24GB", "A100-40GB"];
+        let boards = boards.map(|name| Catalogue::builtin().board(name).expect("built in"));
+        let instance = (any::<prop::sample::Index>(), prop::bool::weighted(0.4));
+        let gpu = (
+            0..boards.len(),
+            prop::bool::weighted(0.8),
+            prop::collection::vec(instance, 0..=5),
+        );
+        let asked = (0..boards.len(), any::<prop::sample::Index>(), 1_u32..8);
+        let all = (prop::collection::vec(gpu, gpus), prop::collection::vec(asked, 1..=4));
+        all.prop_map(move |(gpus, asked)| {
+            let gpus = gpus.into_iter().enumerate().map(|(at, (board, enabled, tries))| {
+                let board = boards[board];
+                let mut instances: Vec<Held> = Vec::new();
+                for (place, pinned) in tries.into_iter().filter(|_| enabled) {
+                    let places = board.base_profiles().into_iter().flat_map(|profile| {
+                        let spec = board.spec(&profile).expect("it is the board's");
+                        let at = |&placement| Instance {
+                            placement,
+                            profile: profile.clone(),
+                        };
+                        spec.placements.iter().map(at).collect::<Vec<_>>()
+                    });
+                    let new = Held::whole(place.get(&places.collect::<Vec<_>>()).clone(), pinned);
+                    let with = instances.iter().chain([&new]).map(|held| held.instance.clone());
+                    if Geometry::from_instances(board, with).is_ok() {
+                        instances.push(new);
+                    }
+                }
+                GpuState {
+                    name: format!("gpu-{at}"),
+                    board: Arc::clone(board),
+                    mode: if enabled { Mode::Enabled } else { Mode::Disabled },
+                    instances,
+                }
+            });
+            let asked = asked
+                .into_iter()
+                .map(|(board, at, n)| (at.get(&boards[board].base_profiles()).clone(), n));
+            (Fleet::new(gpus).expect("legal"), asked.collect())
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_proven_stays_so_at_the_levels_after_it((fleet, demand) in fleets(13..=24)) {
+            let Ok(plan) = plan(&fleet, &demand) else {
+                return Ok(());
+            };
+            let levels = |cost: Cost| [cost.destroyed, cost.touched, cost.mode_changes, cost.loss];
+            let (cost, at_least) = (levels(plan.cost), levels(plan.at_least));
+            let proven = cost.iter().zip(&at_least).take_while(|(cost, least)| cost == least).count();
+            prop_assert!(cost.iter().zip(&at_least).all(|(cost, least)| cost >= least), "{:?}", plan);
+            prop_assert!(at_least[(proven + 1).min(4)..].iter().all(|&least| least == 0), "{:?}", plan);
+        }
+    }
+
+    #[test]
+    fn the_first_place_is_taken_where_all_are_as_good() {
+        let board = Arc::clone(Catalogue::builtin().board("A30-24GB").expect("built in"));
+        let gpu = GpuState {
+            name: "gpu-0".to_owned(),
+            board,
+            mode: Mode::Enabled,
+            instances: Vec::new(),
+        };
+        let demand = [("1g.6gb".parse().expect("a profile"), 1)].into_iter().collect();
+        let made = plan(&Fleet::new([gpu]).expect("legal"), &demand).expect("there is room");
+        assert_eq!(made.serving[0].1.to_string(), "1g.6gb@0");
+    }
+
+    #[test]
+    fn a_plan_is_the_least_where_each_level_is_proven() {
+        let plan = |at_least: [u32; 4]| Plan {
+            changes: Vec::new(),
+            serving: Vec::new(),
+            cost: [0, 1, 0, 7].into(),
+            at_least: at_least.into(),
+        };
+        assert!(plan([0, 1, 0, 7]).is_proven_least());
+        assert!(!plan([0, 1, 0, 6]).is_proven_least());
+    }
+
+    #[test]
+    fn nothing_is_proven_after_a_level_above_its_least() {
+        #[track_caller]
+        fn check(found: [u32; 4], at_least: [u32; 4], expected: [u32; 4]) {
+            assert_eq!(proven(found, at_least), expected.into());
+        }
+        check([2, 3, 0, 7], [2, 3, 0, 7], [2, 3, 0, 7]);
+        check([2, 3, 0, 7], [2, 2, 0, 7], [2, 2, 0, 0]);
+        check([2, 3, 1, 7], [0, 3, 1, 7], [0, 0, 0, 0]);
+        check([2, 3, 1, 7], [2, 3, 1, 6], [2, 3, 1, 6]);
+    }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases, divided, occupied},
+    fleets::{Case, cases, divided, gpu, occupied},
 };
 
 fn movable(fleet: &Fleet) -> BTreeMap<Profile, u32> {
@@ -118,9 +118,32 @@ proptest! {
             }
             each_move_is_made(&found)?;
             prop_assert_eq!(found.plan.cost, cost(&case, &found, &after));
-            prop_assert!(found.plan.at_least.destroyed <= found.plan.cost.destroyed);
+            prop_assert_eq!(found.plan.at_least.destroyed, found.plan.cost.destroyed, "proven for so few GPUs");
         }
     }
+}
+
+/// A whole A30 is more than half of an H100, which has more memory.
+#[test]
+fn the_largest_block_is_that_of_the_largest_share_of_its_gpu() {
+    let half = gpu(
+        "gpu-0",
+        "H100-80GB",
+        Mode::Enabled,
+        &[("1g.10gb", 0, false), ("1g.10gb", 6, true)],
+    );
+    let whole = gpu("gpu-1", "A30-24GB", Mode::Enabled, &[("1g.6gb", 0, false)]);
+    let room = gpu("gpu-2", "A30-24GB", Mode::Enabled, &[("2g.12gb", 0, true)]);
+    let found = |gpus: &[&GpuState]| {
+        let fleet = Fleet::new(gpus.iter().map(|&gpu| gpu.clone())).expect("legal");
+        let found = defragment(&fleet, 1).expect("one move is enough");
+        (found.gpu, found.profile.to_string())
+    };
+    assert_eq!(
+        found(&[&half, &whole, &room]),
+        ("gpu-1".to_owned(), "4g.24gb".to_owned())
+    );
+    assert_eq!(found(&[&half]), ("gpu-0".to_owned(), "4g.40gb".to_owned()));
 }
 
 /// What comes first: the share of a GPU, then the fewest places.

@@ -7,6 +7,22 @@ use proptest::prelude::*;
 
 use crate::brute;
 
+/// A GPU of a board with whole instances: profile, start, and whether it is pinned.
+pub(crate) fn gpu(name: &str, board: &str, mode: Mode, instances: &[(&str, u8, bool)]) -> GpuState {
+    let board = Arc::clone(Catalogue::builtin().board(board).expect("built in"));
+    let held = |(profile, start, pinned): &(&str, u8, bool)| {
+        let placed = Geometry::new(&board, [(profile.parse().expect("a profile"), *start)]).expect("it fits");
+        Held::whole(placed.instances()[0].clone(), *pinned)
+    };
+    let instances = instances.iter().map(held).collect();
+    GpuState {
+        name: name.into(),
+        board,
+        mode,
+        instances,
+    }
+}
+
 /// A GPU before its instances are known to fit.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {

@@ -1,29 +1,12 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use gpu_sharing::mig::{
-    Catalogue, Compute, Cost, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Wanted, plan, reshape,
-};
+use gpu_sharing::mig::{Compute, Cost, Fleet, GpuState, Held, Mode, Part, PlanError, Wanted, plan, reshape};
 use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases, divided},
+    fleets::{Case, cases, divided, gpu},
 };
-
-fn gpu(name: &str, board: &str, mode: Mode, instances: &[(&str, u8, bool)]) -> GpuState {
-    let board = Arc::clone(Catalogue::builtin().board(board).expect("built in"));
-    let held = |(profile, start, pinned): &(&str, u8, bool)| {
-        let placed = Geometry::new(&board, [(profile.parse().expect("a profile"), *start)]).expect("it fits");
-        Held::whole(placed.instances()[0].clone(), *pinned)
-    };
-    let instances = instances.iter().map(held).collect();
-    GpuState {
-        name: name.into(),
-        board,
-        mode,
-        instances,
-    }
-}
 
 fn wanted(gpu: &str, profiles: &[(&str, u32)]) -> BTreeMap<String, Wanted> {
     let demand = profiles
@@ -135,6 +118,20 @@ fn a_plan_is_refused_once_an_instance_it_destroys_is_in_use() {
     assert_eq!(
         stale.to_string(),
         "the plan is out of date for GPU `gpu-0`: `2g.12gb@0` is in use"
+    );
+}
+
+#[test]
+fn mig_mode_is_not_switched_off_over_an_instance_that_came_since() {
+    let idle = ("2g.12gb", 0, false);
+    let before = Fleet::new([gpu("gpu-0", "A30-24GB", Mode::Enabled, &[idle])]).expect("legal");
+    let now = Fleet::new([gpu("gpu-0", "A30-24GB", Mode::Enabled, &[idle, ("1g.6gb", 2, false)])]).expect("legal");
+    let off = BTreeMap::from([("gpu-0".to_owned(), Wanted::Disabled)]);
+    let plan = reshape(&before, &off).expect("it is idle");
+    assert!(plan.check(&before).is_ok());
+    assert_eq!(
+        plan.check(&now).expect_err("it has another").to_string(),
+        "the plan is out of date for GPU `gpu-0`: it has instances that the plan does not destroy"
     );
 }
 

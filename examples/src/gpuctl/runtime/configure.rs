@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(in crate::gpuctl) struct Configure {
     #[command(flatten)]
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
 
     /// Says what would be written and prints what the files would hold, and writes nothing
     #[arg(long)]
@@ -26,14 +26,14 @@ pub(in crate::gpuctl) struct Configure {
 #[derive(Debug, Args)]
 pub(in crate::gpuctl) struct Diff {
     #[command(flatten)]
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
 }
 
 /// The flags of `nvidia-ctk runtime configure` (v1.20), but for those of OCI hooks.
 #[derive(Debug, Args)]
-struct Wanted {
+pub(super) struct Wanted {
     #[command(flatten)]
-    node: Node,
+    pub(super) node: Node,
 
     /// The drop-in to write [default: /etc/containerd/conf.d/99-nvidia.toml or /etc/crio/crio.conf.d/99-nvidia.toml]
     #[arg(long, value_name = "PATH")]
@@ -121,7 +121,7 @@ impl Wanted {
         let executable = self.executable_path.as_deref();
         target.settle(self.containerd_version, &socket, executable, &Stop::default())?;
         let plan = target.plan(&self.settings())?;
-        notices(&plan);
+        notices(target, &plan);
         Ok(plan)
     }
 

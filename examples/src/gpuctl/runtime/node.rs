@@ -51,6 +51,15 @@ impl Node {
     }
 }
 
+impl Node {
+    /// What a reader of the host's paths in an error must know, if anything.
+    pub(super) fn whereabouts(&self) -> Option<String> {
+        let root = self.host_root.as_path();
+        let is_told = root != "/" && root.is_dir();
+        is_told.then(|| format!("paths are the host's, whose `/` is `{}` here", root.display()))
+    }
+}
+
 /// The right to change an engine's files; what only shows something needs none.
 pub(super) fn lock(target: &Target, dry_run: bool) -> anyhow::Result<Option<Lock>> {
     (!dry_run).then(|| target.lock(&Stop::default())).transpose()

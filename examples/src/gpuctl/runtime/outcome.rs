@@ -15,12 +15,21 @@ use crate::{
 };
 
 /// Says what a person should know about a plan.
-pub(super) fn notices(plan: &Plan) {
+pub(super) fn notices(target: &Target, plan: &Plan) {
     // A runtime that is in place already was told of when it was put there.
     let is_old = |notice: &&Notice| plan.is_empty() && **notice == Notice::NoTemplate;
     for notice in plan.notices.iter().filter(|notice| !is_old(notice)) {
-        remark(format_args!("note: {notice}"));
+        remark(format_args!("note: {}", as_seen_from_here(target, notice.clone())));
     }
+}
+
+fn as_seen_from_here(target: &Target, mut notice: Notice) -> Notice {
+    if let Notice::NoDropInsInVersion1 { path } | Notice::DropInReplaced { path } | Notice::ChangedSince { path, .. } =
+        &mut notice
+    {
+        *path = target.here(path);
+    }
+    notice
 }
 
 /// Carries a plan out under the lock.
@@ -64,10 +73,10 @@ fn verb<'v>(change: &FileChange, [make, write, remove]: [&'v str; 3]) -> &'v str
     }
 }
 
-/// The main file may be made, as the vendor's program does; that there is not even its folder tells of a mistyped path, or
-/// of a node without this engine.
+/// A main file that is not there is made or taken as empty, as by the vendor's program; that there is not even its folder
+/// tells of a mistyped path, or of a node without this engine.
 fn warn_of_a_new_folder(target: &Target, plan: &Plan) {
-    let is_made = |change: &FileChange| change.path == target.main && change.before.is_none();
+    let is_made = |change: &FileChange| change.before.is_none();
     let folder = target.main.parent().unwrap_or(Path::new("/"));
     let is_there = || Root::open(&target.host_root).is_ok_and(|root| root.stat(folder).is_ok());
     if plan.changes.iter().any(is_made) && !is_there() {

@@ -11,7 +11,7 @@ use crate::program::remark;
 #[derive(Debug, Args)]
 pub(in crate::gpuctl) struct Revert {
     #[command(flatten)]
-    node: Node,
+    pub(super) node: Node,
 
     /// Not needed: the receipt beside the main file names what `configure` wrote. Taken so that its flags can be given again
     #[arg(long, value_name = "PATH")]
@@ -34,7 +34,7 @@ impl Revert {
             ));
             return Ok(());
         };
-        notices(&plan);
+        notices(&target, &plan);
         match lock {
             Some(lock) => carry_out(&target, &plan, &lock),
             None => show(&target, &plan, &[]),

@@ -135,9 +135,9 @@ impl CreateDevCharSymlinks {
         let made_here = format!("{verb} {} in `{folder}`", count(made, "link"));
         remark(match (made, kept) {
             (0, 0) => format!("there is nothing to link in `{folder}`"),
-            (0, kept) => format!("nothing to do: {} in `{folder}` already", count(kept, "link")),
+            (0, kept) => format!("nothing to do in `{folder}`: it has {} already", count(kept, "link")),
             (_, 0) => made_here,
-            (_, kept) => format!("{made_here}, where {} already", count(kept, "link")),
+            (_, kept) => format!("{made_here}, which had {} already", count(kept, "link")),
         });
     }
 }

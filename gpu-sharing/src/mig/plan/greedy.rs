@@ -225,7 +225,7 @@ mod tests {
             groups: table.groups.clone(),
             wanted,
         };
-        model.goal(&stage, &choice).unwrap()
+        model.goal(&stage, &choice)
     }
 
     proptest! {

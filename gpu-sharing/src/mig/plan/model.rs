@@ -65,28 +65,19 @@ impl Model {
         value
     }
 
-    /// The goal of a choice, if it keeps the limits and (where that is asked) serves all demand.
-    pub(super) fn goal(&self, stage: &Stage, choice: &[u32]) -> Option<u32> {
+    /// The goal of a choice.
+    pub(super) fn goal(&self, stage: &Stage, choice: &[u32]) -> u32 {
+        let Goal::Unserved(weights) = &stage.goal else {
+            return choice.iter().map(|&option| self.value(stage, option)).sum();
+        };
         let mut open = self.right_hand_side(stage);
-        let mut value = 0;
         for &option in choice {
-            value += self.value(stage, option);
             self.each_entry(stage, option, |row, n| open[row] -= n);
         }
-        let (demand, limits) = open.split_at(self.wanted.len());
-        if limits.iter().any(|&open| open > 0) {
-            return None;
-        }
-        match &stage.goal {
-            Goal::Unserved(weights) => Some(
-                demand
-                    .iter()
-                    .zip(weights)
-                    .map(|(&open, &weight)| open.max(0).unsigned_abs().saturating_mul(weight))
-                    .fold(0, u32::saturating_add),
-            ),
-            Goal::Cost(_) => demand.iter().all(|&open| open <= 0).then_some(value),
-        }
+        let lacking = open.iter().zip(weights);
+        lacking
+            .map(|(&open, &weight)| open.max(0).unsigned_abs().saturating_mul(weight))
+            .fold(0, u32::saturating_add)
     }
 }
 

@@ -32,7 +32,7 @@ impl Pool {
 
     fn push(&mut self, supply: impl Iterator<Item = (u16, u8)>, cost: Costs) -> u32 {
         let start = to_u32(self.supply.len());
-        self.supply.extend(supply);
+        self.supply.extend(supply.filter(|&(_, n)| n > 0));
         self.range.push((start, to_u32(self.supply.len())));
         self.cost.push(cost);
         to_u32(self.cost.len() - 1)
@@ -173,7 +173,7 @@ pub(super) fn options(gpu: &GpuState, offers: &Offers, losses: &mut Losses, pool
         let kept = undominated(all, |more, less| more.iter().zip(less).all(|(more, less)| more >= less));
         let options = kept.into_iter().map(|(supply, cost)| {
             let rows = offers.iter().flatten().map(|&(_, row)| row);
-            pool.push(rows.zip(supply).filter(|&(_, n)| n > 0), cost)
+            pool.push(rows.zip(supply), cost)
         });
         return options.collect();
     }
@@ -190,7 +190,7 @@ pub(super) fn options(gpu: &GpuState, offers: &Offers, losses: &mut Losses, pool
             .iter()
             .enumerate()
             .flat_map(|(index, sizes)| sizes.iter().map(move |&(_, row)| (row, count(&counts, index))));
-        pool.push(served.filter(|&(_, n)| n > 0), cost)
+        pool.push(served, cost)
     });
     options.collect()
 }
@@ -251,4 +251,37 @@ fn at_least(more: &Counts, less: &Counts) -> bool {
 
 fn to_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::mig::{Catalogue, Geometry, Held};
+
+    /// Serving nothing costs no less than serving with what is there.
+    #[test]
+    fn an_option_that_another_beats_is_left_out() {
+        #[track_caller]
+        fn check(size: u32, expected: &[u8]) {
+            let board = Arc::clone(Catalogue::builtin().board("A30-24GB").unwrap());
+            let profile = "2g.12gb".parse().unwrap();
+            let there = Geometry::new(&board, [(profile, 0)]).unwrap();
+            let mut offers = vec![Vec::new(); board.rules().len()];
+            offers[board.index(&"2g.12gb".parse().unwrap()).unwrap()].push((size, 7));
+            let gpu = GpuState {
+                name: "gpu-0".to_owned(),
+                board,
+                mode: Mode::Enabled,
+                instances: vec![Held::whole(there.instances()[0].clone(), false)],
+            };
+            let mut pool = Pool::default();
+            let found = options(&gpu, &offers, &mut Losses::new(&gpu.board), &mut pool);
+            let supplies: Vec<_> = found.iter().map(|&option| pool.supply(option).to_vec()).collect();
+            let expected: Vec<_> = expected.iter().map(|&n| vec![(7, n)]).collect();
+            assert_eq!(supplies, expected);
+        }
+        check(2, &[1, 2]);
+    }
 }

@@ -22,15 +22,14 @@ pub(super) struct Priced {
 
 const EPSILON: f64 = 1e-7;
 
+/// Far more than any fleet has taken, so that numbers which go round in circles end.
+const STEPS: u32 = 50_000;
+
 /// Prices, starting from a choice that keeps the limits (and serves the demand, where that is asked).
 pub(super) fn price(model: &Model, stage: &Stage, start: &[u32]) -> Priced {
     let mut simplex = Simplex::new(model, stage, start);
-    let budget = 40 * (model.groups.len() + simplex.rows) + 400;
-    for _ in 0..budget {
-        if !simplex.step() {
-            break;
-        }
-    }
+    // It is over when there is no better step.
+    let _ = (0..STEPS).all(|_| simplex.step());
     simplex.finish()
 }
 
@@ -316,4 +315,94 @@ fn invert(columns: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
         }
     }
     Some(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem, SolveOutcome};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mig::{
+        Demand, Fleet,
+        plan::{search::minimise, table::Table, tests::fleets},
+    };
+
+    /// The least of the relaxation, by a solver that has nothing to do with this one.
+    fn relaxed(model: &Model, stage: &Stage) -> f64 {
+        let mut problem = Problem::new(OptimizationDirection::Minimize);
+        let mut sums = vec![LinearExpr::empty(); model.rows(stage)];
+        for options in &model.groups {
+            let mut shares = LinearExpr::empty();
+            for &option in options {
+                let share = problem.add_var(model.value(stage, option).into(), (0.0, 1.0));
+                shares.add(share, 1.0);
+                model.each_entry(stage, option, |row, n| sums[row].add(share, n.into()));
+            }
+            problem.add_constraint(shares, ComparisonOp::Eq, 1.0);
+        }
+        if let Goal::Unserved(weights) = &stage.goal {
+            for (sum, &weight) in sums.iter_mut().zip(weights) {
+                sum.add(problem.add_var(weight.into(), (0.0, f64::INFINITY)), 1.0);
+            }
+        }
+        for (sum, least) in sums.into_iter().zip(model.right_hand_side(stage)) {
+            problem.add_constraint(sum, ComparisonOp::Ge, least.into());
+        }
+        let SolveOutcome::Solution(solution) = problem.solve().expect("a choice is known") else {
+            panic!("it has no limit of time");
+        };
+        solution.objective()
+    }
+
+    #[track_caller]
+    fn agrees(model: &Model, stage: &Stage, start: &[u32]) -> Result<(), TestCaseError> {
+        let priced = price(model, stage, start);
+        let expected = relaxed(model, stage);
+        prop_assert!(
+            (priced.bound - expected).abs() < 1e-4,
+            "{} for {expected}",
+            priced.bound
+        );
+        Ok(())
+    }
+
+    fn each_stage_agrees(fleet: &Fleet, demand: &Demand) -> Result<(), TestCaseError> {
+        let Ok(table) = Table::new(fleet, demand) else {
+            return Ok(());
+        };
+        let model = Model {
+            pool: table.pool.clone(),
+            groups: table.groups.clone(),
+            wanted: demand.iter().map(|(_, n)| n).collect(),
+        };
+        let weights = (1..).take(model.wanted.len()).collect();
+        let any: Vec<_> = model.groups.iter().map(|options| options[0]).collect();
+        let stage = |goal, limits: &[(usize, u32)]| Stage {
+            goal,
+            limits: limits.to_vec(),
+        };
+        agrees(&model, &stage(Goal::Unserved(weights), &[]), &any)?;
+        let Ok((mut choice, mut model)) = table.serve(fleet) else {
+            return Ok(());
+        };
+        let mut limits = Vec::new();
+        for level in 0..4 {
+            let stage = stage(Goal::Cost(level), &limits);
+            agrees(&model, &stage, &choice)?;
+            let found = minimise(&mut model, &stage, choice);
+            limits.push((level, found.value));
+            choice = found.choice;
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_bound_is_the_least_of_the_relaxation((fleet, demand) in fleets(1..=20)) {
+            each_stage_agrees(&fleet, &demand)?;
+        }
+    }
 }

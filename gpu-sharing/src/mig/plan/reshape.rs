@@ -9,7 +9,7 @@ use super::{
 use crate::mig::{
     Compute, Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Part, Placement, PlanError,
     compute::{Division, divide, fewest, sizes},
-    loss::Losses,
+    loss::{Losses, loss, loss_now},
 };
 
 /// What a GPU is to be, as a MIG configuration file says it.
@@ -58,14 +58,6 @@ pub fn reshape(fleet: &Fleet, wanted: &BTreeMap<String, Wanted>) -> Result<Plan,
     }
     plan.at_least = plan.cost;
     Ok(plan)
-}
-
-fn loss_now(gpu: &GpuState) -> u32 {
-    let placed = [gpu.placed(true), gpu.placed(false)].concat();
-    match gpu.mode {
-        Mode::Unavailable => 0,
-        _ => Losses::new(&gpu.board).of(placed.iter().fold(0, |mask, (_, placement)| mask | placement.mask())),
-    }
 }
 
 impl Plan {
@@ -169,11 +161,7 @@ impl Plan {
             || !(change.destroyed.is_empty() && change.created.is_empty() && change.compute.is_empty());
         self.cost.touched += u32::from(touched);
         self.cost.mode_changes += u32::from(change.mode.is_some());
-        let occupied = geometry
-            .instances()
-            .iter()
-            .fold(0, |mask, instance| mask | instance.placement.mask());
-        self.cost.loss += Losses::new(&gpu.board).of(occupied);
+        self.cost.loss += loss(&gpu.board, &geometry);
         self.serving.extend(
             geometry
                 .instances()

@@ -24,9 +24,10 @@ const BEAM: (usize, usize) = (100_000, 1000);
 const PARTS: [usize; 3] = [12, 24, 40];
 const EPSILON: f64 = 1e-6;
 
-/// Minimises the goal from a choice that is allowed, and drops options that can be in no choice as good as the one found.
-pub(super) fn minimise(model: &mut Model, stage: &Stage, start: Vec<u32>) -> Option<Found> {
-    let value = model.goal(stage, &start)?;
+/// Minimises the goal from a choice that keeps the limits (and serves all demand, where that is asked), and drops options that
+/// can be in no choice as good as the one found.
+pub(super) fn minimise(model: &mut Model, stage: &Stage, start: Vec<u32>) -> Found {
+    let value = model.goal(stage, &start);
     let mut found = Found {
         choice: start,
         value,
@@ -34,7 +35,7 @@ pub(super) fn minimise(model: &mut Model, stage: &Stage, start: Vec<u32>) -> Opt
     };
     if value == 0 {
         drop_above(model, stage, &vec![0.0; model.rows(stage)], 0.0, 0);
-        return Some(found);
+        return found;
     }
     let priced = price(model, stage, &found.choice);
     found.at_least = round_up(priced.bound);
@@ -58,7 +59,7 @@ pub(super) fn minimise(model: &mut Model, stage: &Stage, start: Vec<u32>) -> Opt
         // Prices can hide the value of an option; callers rely on nothing of value being left.
         drop_above(model, stage, &vec![0.0; model.rows(stage)], 0.0, 0);
     }
-    Some(found)
+    found
 }
 
 fn round_up(bound: f64) -> u32 {

@@ -16,6 +16,7 @@ use crate::mig::{
     Board, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, PlanError, Profile, Shortage,
     compute::{fewest, packed, sizes},
     loss::Losses,
+    placement::occupied,
 };
 
 /// The demand as rows and the options of each GPU.
@@ -93,18 +94,18 @@ impl Table {
 
     /// A choice that serves all demand, or why there is none.
     pub(super) fn serve(&self, fleet: &Fleet) -> Result<(Vec<u32>, Model), PlanError> {
-        let (choice, unserved, proven, model) = self.most(fleet, &self.wanted, vec![1; self.wanted.len()])?;
+        let (choice, unserved, proven, model) = self.most(fleet, &self.wanted, vec![1; self.wanted.len()]);
         if unserved == 0 {
             return Ok((choice, model));
         }
         if !proven {
             return Err(PlanError::Undecided { unserved });
         }
-        Err(self.shortage(fleet)?)
+        Err(self.shortage(fleet))
     }
 
     /// The first profile, from the largest down, of which there is not room for all beside the larger ones.
-    fn shortage(&self, fleet: &Fleet) -> Result<PlanError, PlanError> {
+    fn shortage(&self, fleet: &Fleet) -> PlanError {
         let order = self.largest_first();
         let mut asked = vec![0; self.wanted.len()];
         for (at, &row) in order.iter().enumerate() {
@@ -112,15 +113,15 @@ impl Table {
             // What came before fits; leaving it out must never pay.
             let mut weights = vec![asked[row].saturating_add(1).min(10_000); asked.len()];
             weights[row] = 1;
-            let (_, unserved, proven, _) = self.most(fleet, &asked, weights)?;
+            let (_, unserved, proven, _) = self.most(fleet, &asked, weights);
             if unserved > 0 {
                 if !proven {
-                    return Err(PlanError::Undecided { unserved });
+                    return PlanError::Undecided { unserved };
                 }
                 let beside = order[..at]
                     .iter()
                     .map(|&row| (self.profiles[row].clone(), self.wanted[row]));
-                return Ok(PlanError::Short(Box::new(Shortage {
+                return PlanError::Short(Box::new(Shortage {
                     profile: self.profiles[row].clone(),
                     wanted: self.wanted[row],
                     short: unserved.min(self.wanted[row]),
@@ -128,10 +129,10 @@ impl Table {
                     slots: self.slots(row),
                     beside: beside.collect(),
                     gpus: fleet.gpus().iter().map(|gpu| gpu.name.clone()).collect(),
-                })));
+                }));
             }
         }
-        Err(PlanError::Undecided { unserved: 0 })
+        PlanError::Undecided { unserved: 0 }
     }
 
     /// The GPU instances that so many of a row take.
@@ -154,15 +155,10 @@ impl Table {
     pub(super) fn largest_first(&self) -> Vec<usize> {
         let size = |&row: &usize| {
             let profile = self.profiles[row].gpu_instance();
-            let share = |(board, _): &(Arc<Board>, Offers)| {
-                let index = board.index(&profile)?;
-                let rule = &board.rules()[index];
-                Some((
-                    u32::from(rule.slots) * 64 / u32::from(board.memory_slots()),
-                    Reverse(rule.placements.len()),
-                ))
-            };
-            self.boards.iter().filter_map(share).min()
+            let boards = self.boards.iter();
+            boards
+                .filter_map(|(board, _)| Some(board.size(board.index(&profile)?)))
+                .min()
         };
         let mut order: Vec<_> = (0..self.wanted.len()).collect();
         order.sort_by_key(|row| Reverse((size(row), self.profiles[*row].clone())));
@@ -170,12 +166,7 @@ impl Table {
     }
 
     /// A choice that serves the most: what is left by weight, and whether that is proven to be the least.
-    fn most(
-        &self,
-        fleet: &Fleet,
-        wanted: &[u32],
-        weights: Vec<u32>,
-    ) -> Result<(Vec<u32>, u32, bool, Model), PlanError> {
+    fn most(&self, fleet: &Fleet, wanted: &[u32], weights: Vec<u32>) -> (Vec<u32>, u32, bool, Model) {
         let pool = self.pool.clone();
         let mut model = Model {
             pool,
@@ -187,9 +178,9 @@ impl Table {
             limits: Vec::new(),
         };
         let start = greedy::fill(self, fleet, &self.largest_first(), wanted);
-        let found = minimise(&mut model, &stage, start).ok_or(PlanError::Undecided { unserved: 0 })?;
+        let found = minimise(&mut model, &stage, start);
         model.groups.clone_from(&self.groups);
-        Ok((found.choice, found.value, found.at_least == found.value, model))
+        (found.choice, found.value, found.at_least == found.value, model)
     }
 
     pub(super) fn plan(
@@ -303,7 +294,7 @@ impl Plan {
             .into_iter()
             .chain(way.kept.clone())
             .chain(way.created.clone());
-        self.cost.loss += losses.of(after.fold(0, |mask, (_, placement)| mask | placement.mask()));
+        self.cost.loss += losses.of(occupied(after.map(|(_, placement)| placement)));
         let mut compute: Vec<_> = way.cuts.iter().filter_map(|cut| cut.change(gpu, way)).collect();
         compute.sort_by(|a, b| a.instance.cmp(&b.instance));
         if destroyed.is_empty() && created.is_empty() && compute.is_empty() {
