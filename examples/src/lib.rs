@@ -21,6 +21,8 @@
 ))]
 mod program;
 
+#[cfg(any(feature = "device-plugin", feature = "gpuctl"))]
+mod cdi_feature;
 #[cfg(any(feature = "feature-discovery", feature = "mps-daemon"))]
 mod changes;
 #[cfg(any(

@@ -40,6 +40,8 @@ pub struct NodeConfig {
     pub additional_gids: bool,
     /// Whether CDI files mount the sockets of the driver's daemons. Default: yes.
     pub ipc_sockets: bool,
+    /// Whether the devices of CDI files say whether a GPU's memory is coherent with the processor's. Default: no.
+    pub coherent_annotations: bool,
     /// Where the MPS root is seen from here. Default: `/mps`.
     pub mps_root: PathBuf,
     /// Where the programs of the node agree who may offer which GPU. Default: nowhere.
@@ -59,6 +61,7 @@ impl Default for NodeConfig {
             disabled_hooks: BTreeSet::new(),
             additional_gids: true,
             ipc_sockets: true,
+            coherent_annotations: false,
             mps_root: PathBuf::from(gpu_sharing::mps::names::CONTAINER_ROOT),
             owners: None,
         }

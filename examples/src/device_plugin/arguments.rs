@@ -18,15 +18,15 @@ use gpu_sharing::config::{Interval, Program};
 use self::cluster::ChoiceArguments;
 #[cfg(feature = "node-events")]
 use self::cluster::ClusterArguments;
-use self::{cdi_feature::CdiFeature, vendor::VendorArguments};
+use self::vendor::VendorArguments;
 use crate::{
+    cdi_feature::CdiFeature,
     logging::Logging,
     names::{self, device_plugin as env},
     settings::{ConfigArguments, Settings},
     vendor::parse_bool,
 };
 
-mod cdi_feature;
 mod cluster;
 pub(super) mod meaning;
 mod vendor;
@@ -66,8 +66,9 @@ pub(super) struct DevicePlugin {
           value_parser = HookName::parse_list)]
     cdi_disable_hooks: BTreeSet<HookName>,
 
-    /// What CDI files have or have not, joined by commas: no-additional-gids-for-device-nodes, disable-ipc-discoverer;
-    /// disable-nvsandboxutils and disable-multiple-csv-devices change nothing
+    /// What CDI files have or have not, joined by commas: enable-explicit-driver-libraries, enable-coherent-annotations,
+    /// no-additional-gids-for-device-nodes, disable-ipc-discoverer; disable-nvsandboxutils and disable-multiple-csv-devices change
+    /// nothing
     #[arg(long, env = env::CDI_FEATURE_FLAGS, value_name = "NAMES", value_delimiter = ',')]
     cdi_feature_flags: Vec<CdiFeature>,
 

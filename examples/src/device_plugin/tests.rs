@@ -44,7 +44,10 @@ fn what_is_not_supported_is_refused_by_name() {
         "invalid --shared-devices-allocation-policy option",
     );
     check(&["--imex-channel-ids=1"], "channelIDs must be [] or [0]; found [1]");
-    check(&["--cdi-feature-flags=enable-coherent-annotations"], "not supported");
+    check(
+        &["--cdi-feature-flags=make-coffee"],
+        "disable-ipc-discoverer, disable-nvsandboxutils",
+    );
     check(&["--cdi-disable-hooks=unheard-of"], "unheard-of");
     check(&["--kubelet-socket="], "never registers");
     check(

@@ -60,6 +60,8 @@ impl Seen {
 const MINE: &str = "nvidia.com/mine";
 const MIG: &str = "nvidia.com/mig-1g.10gb";
 
+const CDI_FEATURES: &str = "disable-ipc-discoverer,enable-coherent-annotations,enable-explicit-driver-libraries";
+
 /// One of the flags: what it is set to, and what shows where it is.
 struct Row {
     flag: &'static str,
@@ -67,7 +69,7 @@ struct Row {
     shows: fn(&Seen) -> bool,
 }
 
-/// A simulated node, whose GPU 3 is divided, with a socket of the driver's.
+/// A simulated node, whose GPU 3 is divided, with a socket of the driver's and a library that may be the distribution's.
 struct Stage {
     place: Place,
     port: u16,
@@ -81,6 +83,8 @@ impl Stage {
         let root = place.node.root();
         fs::create_dir_all(root.join("run/nvidia-persistenced")).expect("a folder");
         UnixListener::bind(root.join("run/nvidia-persistenced/socket")).expect("a socket");
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        fs::copy(place.node.library(), libraries.join("libOpenCL.so.1")).expect("a library");
         let port = free_port();
         Self { place, port }
     }
@@ -148,8 +152,12 @@ impl Stage {
             row("cdi-disable-hooks", "update-ldcache", |seen| {
                 !seen.cdi.is_empty() && !seen.cdi.contains("update-ldcache")
             }),
-            row("cdi-feature-flags", "disable-ipc-discoverer", |seen| {
-                !seen.cdi.is_empty() && !seen.cdi.contains("nvidia-persistenced/socket")
+            row("cdi-feature-flags", CDI_FEATURES, |seen| {
+                let has = |words| seen.cdi.contains(words);
+                !seen.cdi.is_empty()
+                    && !has("nvidia-persistenced/socket")
+                    && has("gpu.nvidia.com/coherent")
+                    && has("libOpenCL.so.1")
             }),
             path("cdi-dir", "other-cdi", |seen| seen.cdi_dir.ends_with("other-cdi")),
             row("pass-device-specs", "true", |seen| !seen.answer.devices.is_empty()),

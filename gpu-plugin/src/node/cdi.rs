@@ -89,5 +89,6 @@ fn options(config: &NodeConfig, class: &str) -> GenerateOptions {
     options.disabled_hooks.clone_from(&config.disabled_hooks);
     options.additional_gids = config.additional_gids;
     options.ipc_sockets = config.ipc_sockets;
+    options.coherent_annotations = config.coherent_annotations;
     options
 }

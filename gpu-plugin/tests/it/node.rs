@@ -351,3 +351,20 @@ fn names_in_the_file_stay_when_the_strategy_of_ids_changes() {
         }
     }
 }
+
+#[test]
+fn what_the_file_has_besides_the_driver_is_as_configured() {
+    let place = Place::new();
+    let library = place.node.root().join("usr/lib/x86_64-linux-gnu/libOpenCL.so.1");
+    fs::copy(place.node.library(), library).unwrap();
+    let mut config = place.config();
+    let has = |config: &NodeConfig, words: &str| {
+        Node::discover(config).unwrap();
+        fs::read_to_string(place.cdi_file()).unwrap().contains(words)
+    };
+    assert!(!has(&config, "libOpenCL.so.1") && !has(&config, "gpu.nvidia.com/coherent"));
+    config.driver_files.explicit_libraries = true;
+    assert!(has(&config, "libOpenCL.so.1") && !has(&config, "gpu.nvidia.com/coherent"));
+    config.coherent_annotations = true;
+    assert!(has(&config, r#""gpu.nvidia.com/coherent":"false""#));
+}

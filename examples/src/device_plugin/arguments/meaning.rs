@@ -13,8 +13,8 @@ use gpu_plugin::{
 };
 use gpu_sharing::config::{Config, Interval};
 
-use super::{CdiFeature, DevicePlugin};
-use crate::{driver_files::driver_files, vendor};
+use super::DevicePlugin;
+use crate::{cdi_feature::CdiFeature, driver_files::driver_files, vendor};
 
 /// Where manifests mount the driver root.
 const USUAL_DRIVER_ROOT: &str = "/driver-root";
@@ -24,6 +24,8 @@ impl DevicePlugin {
     pub(in crate::device_plugin) fn node_config(&self, config: &Config) -> anyhow::Result<NodeConfig> {
         let root_here = driver_root_here(config, Path::new(USUAL_DRIVER_ROOT))?;
         let feature = |wanted| self.cdi_feature_flags.contains(&wanted);
+        let mut driver_files = driver_files(&root_here, &self.host_root);
+        driver_files.explicit_libraries = feature(CdiFeature::ExplicitLibraries);
         Ok(NodeConfig {
             config: config.clone(),
             choice: GpuChoice {
@@ -37,10 +39,11 @@ impl DevicePlugin {
             host_root: self.host_root.clone(),
             health: self.health_policy(),
             cdi_dir: self.cdi_dir.clone(),
-            driver_files: driver_files(&root_here, &self.host_root),
+            driver_files,
             disabled_hooks: self.cdi_disable_hooks.clone(),
             additional_gids: !feature(CdiFeature::NoAdditionalGids),
             ipc_sockets: !feature(CdiFeature::NoIpcSockets),
+            coherent_annotations: feature(CdiFeature::CoherentAnnotations),
             mps_root: self.mps_dir.clone(),
             owners: self.owners(),
         })

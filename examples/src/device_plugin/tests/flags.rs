@@ -136,6 +136,12 @@ fn flags_of_the_vendors(flags: &mut Flags) {
         "--cdi-feature-flags=disable-nvsandboxutils,disable-ipc-discoverer",
         |with| !with.node.ipc_sockets,
     );
+    flags.check("--cdi-feature-flags=enable-explicit-driver-libraries", |with| {
+        with.node.driver_files.explicit_libraries
+    });
+    flags.check("--cdi-feature-flags=enable-coherent-annotations", |with| {
+        with.node.coherent_annotations
+    });
     let folder = tempfile::tempdir().expect("a temporary folder");
     for root in ["--driver-root-ctr-path", "--container-driver-root"] {
         // The last one counts; the other one is of this module.

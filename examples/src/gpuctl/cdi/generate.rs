@@ -18,12 +18,10 @@ use gpu_core::{
 };
 
 pub(in crate::gpuctl) use self::arguments::Generate;
-use self::{
-    mode::Mode,
-    options::{COHERENT, EXPLICIT},
-};
+use self::mode::Mode;
 use super::output;
 use crate::{
+    cdi_feature::CdiFeature,
     driver_files::with_search_paths,
     gpuctl::count::count,
     program::{BadUsage, remark},
@@ -55,7 +53,7 @@ impl Generate {
             spec.cdi_version,
             count(spec.devices.len(), "device")
         ));
-        if self.has_flag(COHERENT) {
+        if self.has(CdiFeature::CoherentAnnotations) {
             for part in gpu_cdi::split_by_coherence(spec)? {
                 // The vendor's program writes these to files only: two specs on standard output are none.
                 if let Some(path) = output {
@@ -227,7 +225,7 @@ impl Generate {
         config.driver_version = version;
         config.library_search_paths = beneath(driver_root, &self.library_search_path);
         config.config_search_paths = beneath(driver_root, &self.config_search_path);
-        config.explicit_libraries = self.has_flag(EXPLICIT);
+        config.explicit_libraries = self.has(CdiFeature::ExplicitLibraries);
         let files = DriverFiles::discover(&config)?;
         for problem in &files.problems {
             remark(format_args!("warning: {problem}"));

@@ -6,7 +6,7 @@ use clap::Args;
 use gpu_cdi::{NameStrategy, ORIN_COMPAT_DIR, TegraConfig};
 
 use super::mode::Mode;
-use crate::{gpuctl::cdi::output::Notation, vendor};
+use crate::{cdi_feature::CdiFeature, gpuctl::cdi::output::Notation, vendor};
 
 /// The flags and variables of `nvidia-ctk cdi generate` (v1.20).
 #[derive(Debug, Args)]
@@ -155,7 +155,7 @@ pub(in crate::gpuctl) struct Generate {
         value_delimiter = ',',
         value_name = "NAME"
     )]
-    pub(super) feature_flag: Vec<String>,
+    pub(super) feature_flag: Vec<CdiFeature>,
 
     /// The toolkit's configuration file [default: /etc/nvidia-container-runtime/config.toml]
     #[arg(long, env = "NVIDIA_CTK_CONFIG_FILE_PATH", value_name = "PATH")]

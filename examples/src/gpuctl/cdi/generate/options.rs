@@ -2,18 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use gpu_cdi::{GenerateOptions, HookName, Kind};
 
 use super::{Generate, hook_program};
-use crate::program::BadUsage;
-
-pub(super) const COHERENT: &str = "enable-coherent-annotations";
-pub(super) const EXPLICIT: &str = "enable-explicit-driver-libraries";
+use crate::{cdi_feature::CdiFeature, program::BadUsage};
 
 impl Generate {
-    pub(super) fn has_flag(&self, name: &str) -> bool {
-        self.feature_flag.iter().any(|flag| flag == name)
+    pub(super) fn has(&self, feature: CdiFeature) -> bool {
+        self.feature_flag.contains(&feature)
     }
 
     pub(super) fn options(&self) -> anyhow::Result<GenerateOptions> {
@@ -26,20 +23,9 @@ impl Generate {
         options.disabled_hooks = self.disabled_hooks()?;
         options.libraries_32 = self.compat32;
         options.combined_hook = self.combined_hook;
-        for flag in self.feature_flag.iter().filter(|flag| !flag.is_empty()) {
-            match flag.as_str() {
-                "no-additional-gids-for-device-nodes" => options.additional_gids = false,
-                "disable-ipc-discoverer" => options.ipc_sockets = false,
-                COHERENT => options.coherent_annotations = true,
-                // The first is read where the driver root is searched. What the others ask for is so anyway: the library they
-                // turn off is not used, groups are added, and mode csv has one device.
-                EXPLICIT
-                | "disable-nvsandboxutils"
-                | "allow-additional-gids-for-device-nodes"
-                | "disable-multiple-csv-devices" => {}
-                other => bail!(BadUsage::new(format_args!("feature flag `{other}` is not supported"))),
-            }
-        }
+        options.additional_gids = !self.has(CdiFeature::NoAdditionalGids);
+        options.ipc_sockets = !self.has(CdiFeature::NoIpcSockets);
+        options.coherent_annotations = self.has(CdiFeature::CoherentAnnotations);
         Ok(options)
     }
 

@@ -58,10 +58,6 @@ fn what_is_not_supported_is_said() {
         });
         assert_eq!(result.unwrap_err().to_string(), expected);
     }
-    check(
-        &["--feature-flag=make-coffee"],
-        "feature flag `make-coffee` is not supported",
-    );
     check(&["--device-id=none,0"], "`none` stands alone");
     check(&["--mode=gds", "--device-id=none"], "this mode has no device `none`");
     check(
@@ -73,6 +69,8 @@ fn what_is_not_supported_is_said() {
         "`--enable-hook` takes names of hooks, not `all`",
     );
     assert!(Program::try_parse_from(["x", "--mode=bogus"]).is_err());
+    let error = Program::try_parse_from(["x", "--feature-flag=make-coffee"]).unwrap_err();
+    assert!(error.to_string().contains("enable-coherent-annotations"), "{error}");
 }
 
 #[test]
