@@ -81,6 +81,10 @@ enum Command {
     },
     /// Bring a GPU back that was lost, denied, hung or slow.
     Restore(OfGpu),
+    /// Take a GPU off the PCI bus: neither NVML nor the kernel knows it any more. No event is reported.
+    Unplug(OfGpu),
+    /// Put a GPU back that was taken out.
+    Plug(OfGpu),
     /// Let a simulated process run on a GPU.
     Load(load::Load),
     /// End a simulated process, or all of a GPU.
@@ -167,7 +171,7 @@ struct OfNode {
 struct OfGpu {
     #[command(flatten)]
     node: OfNode,
-    /// NVML index of the GPU.
+    /// The GPU, by its place in node.yaml: NVML's index as long as none is taken out.
     #[arg(long, value_name = "I")]
     gpu: usize,
 }
@@ -209,6 +213,8 @@ impl Command {
             },
             Self::Lose(gpu) => gpu.node()?.lose(gpu.gpu),
             Self::Restore(gpu) => gpu.node()?.restore(gpu.gpu),
+            Self::Unplug(gpu) => gpu.node()?.unplug(gpu.gpu),
+            Self::Plug(gpu) => gpu.node()?.plug(gpu.gpu),
             Self::Deny(gpu) => gpu.node()?.deny(gpu.gpu, true),
             Self::Hang { gpu, seconds } => gpu.node()?.hang(gpu.gpu, Duration::from_secs(seconds)),
             Self::Slow { gpu, milliseconds } => gpu.node()?.slow(gpu.gpu, Duration::from_millis(milliseconds)),

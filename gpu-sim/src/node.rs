@@ -120,7 +120,7 @@ impl Node {
         &self.file
     }
 
-    /// The GPUs in the order of NVML's indices.
+    /// The GPUs in the order of NVML's indices, those that were taken out among them.
     pub fn gpus(&self) -> &[GpuEntry] {
         &self.file.gpus
     }
@@ -169,6 +169,28 @@ impl Node {
         self.change(gpu, |record| record.lost = true)
     }
 
+    /// Takes a GPU off the PCI bus, as a removal through sysfs or by a hand does: it is counted no more, NVML's indices of those
+    /// behind it go down by one, its handles are invalid arguments, and the kernel and the driver show nothing of it. This type counts
+    /// GPUs as before. No event is reported. Its device node stays.
+    ///
+    /// # Errors
+    /// Where there is no such GPU, it is out already, simulated processes use it (unless it is [lost](Self::lose)), or the state
+    /// cannot be written.
+    pub fn unplug(&self, gpu: usize) -> Result<()> {
+        let rules = self.mode_rules(self.gpu(gpu)?);
+        let done = self.change(gpu, |record| record.unplug(rules))?;
+        done.map_err(|refusal| mig::refused(format!("take out GPU {gpu}"), refusal))
+    }
+
+    /// Puts a GPU back that was taken out: the bus is looked through anew, and the driver finds it, without partitions, faults
+    /// and settings. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// Where there is no such GPU, or the state cannot be written.
+    pub fn plug(&self, gpu: usize) -> Result<()> {
+        self.change(gpu, |record| record.unplugged = false)
+    }
+
     /// Brings a GPU back that was lost, denied, hung or slow. One that is well stays as it is.
     ///
     /// # Errors
@@ -189,8 +211,8 @@ impl Node {
         })
     }
 
-    /// What a restart of the machine does: MIG instances, simulated processes, faults and settings are gone. MIG mode
-    /// stays where the board keeps it (Ampere), and a change that waited for it is in force.
+    /// What a restart of the machine does: MIG instances, simulated processes, faults and settings are gone, and a GPU that was taken
+    /// out is found. MIG mode stays where the board keeps it (Ampere), and a change that waited for it is in force.
     ///
     /// Processes that use the node go on; on hardware there would be none.
     ///

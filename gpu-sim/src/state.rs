@@ -83,8 +83,8 @@ impl State {
         record.generation += 1;
         let in_step = self.written() == Some(before.generation);
         self.write(&record)?;
-        // The tree shows partitions alone, and looking through it takes longer than all the rest.
-        if in_step && record.layouts().eq(before.layouts()) {
+        // The tree shows partitions and which GPUs there are, and looking through it takes longer than all the rest.
+        if in_step && record.layouts().eq(before.layouts()) && record.unplugged().eq(before.unplugged()) {
             self.set_written(record.generation)?;
         } else {
             self.show(file, &record)?;
@@ -131,7 +131,7 @@ impl State {
     }
 
     fn show(&self, file: &NodeFile, record: &Record) -> Result<()> {
-        tree::show_mig(&self.root(), file, record)?;
+        tree::show(&self.root(), file, record)?;
         self.publish(file, record)?;
         self.set_written(record.generation)
     }

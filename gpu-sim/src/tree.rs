@@ -8,7 +8,6 @@ mod socket;
 mod sys;
 
 pub(crate) use self::{
-    capabilities::show_mig,
     dev::{CAPABILITIES, CONTROL, NVIDIA},
     driver_root::library_folder,
     proc::{compute_instance, gpu_instance, irq},
@@ -23,7 +22,7 @@ use std::{
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-use crate::{Error, NodeFile, Result};
+use crate::{Error, GpuEntry, NodeFile, Result, state::Record};
 
 /// Writes the tree; `library` writes the node's copy of the simulated library to a path.
 pub(crate) fn write(
@@ -39,25 +38,68 @@ pub(crate) fn write(
     dev::write(&tree, node)?;
     proc::write(&tree, node)?;
     sys::write(&tree, node)?;
+    for place in 0..node.gpus.len() {
+        put_in(&tree, node, place)?;
+    }
     driver_root::write(&tree, node, nvidia_smi, library)
+}
+
+/// Brings the tree to what is true now: which GPUs are on the bus, and how they are partitioned.
+///
+/// Device nodes stay: what made them (`nvidia-modprobe`, the container toolkit) does not take them back.
+pub(crate) fn show(root: &Path, node: &NodeFile, record: &Record) -> Result<()> {
+    let tree = Tree { root };
+    for (place, gpu) in node.gpus.iter().enumerate() {
+        match (is_there(gpu, record), root.join(proc::folder(gpu)).exists()) {
+            (true, false) => put_in(&tree, node, place)?,
+            (false, true) => take_out(&tree, gpu, place)?,
+            _ => {}
+        }
+    }
+    capabilities::show_mig(root, node, record)
+}
+
+fn is_there(gpu: &GpuEntry, record: &Record) -> bool {
+    !record.gpu(&gpu.uuid).unplugged
+}
+
+/// What kernel and driver show of a GPU, the file last by which it is seen that all is there.
+fn put_in(tree: &Tree<'_>, node: &NodeFile, place: usize) -> Result<()> {
+    if let Some(gpu) = node.gpus.get(place) {
+        sys::put_in(tree, gpu, place)?;
+        proc::put_in(tree, gpu, &node.driver)?;
+    }
+    Ok(())
+}
+
+fn take_out(tree: &Tree<'_>, gpu: &GpuEntry, place: usize) -> Result<()> {
+    for path in sys::paths(gpu, place).into_iter().chain(proc::paths(gpu)) {
+        tree.remove(&path)?;
+    }
+    Ok(())
 }
 
 /// Puts the files of another driver version, the one that `node` names now, in the place of those of `old`.
 pub(crate) fn change_driver(
     root: &Path,
     node: &NodeFile,
+    record: &Record,
     old: &str,
     library: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
-    change_kernel_driver(root, node)?;
+    change_kernel_driver(root, node, record)?;
     driver_root::change(&Tree { root }, node, old, library)
 }
 
 /// The same for what the kernel shows of the driver.
-pub(crate) fn change_kernel_driver(root: &Path, node: &NodeFile) -> Result<()> {
+pub(crate) fn change_kernel_driver(root: &Path, node: &NodeFile, record: &Record) -> Result<()> {
     let tree = Tree { root };
     proc::write(&tree, node)?;
-    sys::write(&tree, node)
+    sys::write(&tree, node)?;
+    let there = node.gpus.iter().enumerate().filter(|(_, gpu)| is_there(gpu, record));
+    there
+        .map(|(place, _)| place)
+        .try_for_each(|place| put_in(&tree, node, place))
 }
 
 /// Removes a file; that it is absent is fine.
@@ -85,6 +127,20 @@ impl Tree<'_> {
     fn folder(&self, path: &str) -> Result<()> {
         let path = self.root.join(path);
         fs::create_dir_all(&path).map_err(Error::write(path))
+    }
+
+    /// Removes a folder, or a link; that it is absent is fine.
+    fn remove(&self, path: &str) -> Result<()> {
+        let path = self.root.join(path);
+        let removed = match path.symlink_metadata() {
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&path),
+            Ok(_) => fs::remove_file(&path),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done.map_err(Error::write(&path)),
+        }
     }
 
     fn file(&self, path: &str, mode: u32, content: impl AsRef<[u8]>) -> Result<()> {

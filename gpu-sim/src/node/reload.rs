@@ -30,7 +30,7 @@ impl Node {
         let lacks = self.lacks()?;
         self.state.change(&self.file, |record| {
             trailer.write_copy(&library, &self.library(), &lacks)?;
-            tree::change_driver(&self.root(), &self.file, &old, |copy| {
+            tree::change_driver(&self.root(), &self.file, record, &old, |copy| {
                 trailer.write_copy(&library, copy, &lacks)
             })?;
             self.write_cuda(&library)?;
@@ -47,7 +47,7 @@ impl Node {
     pub fn load_kernel_driver(&mut self, version: &str) -> Result<()> {
         let (_, text) = self.set_driver(version)?;
         self.state.change(&self.file, |record| {
-            tree::change_kernel_driver(&self.root(), &self.file)?;
+            tree::change_kernel_driver(&self.root(), &self.file, record)?;
             record.driver = Some(self.file.driver.clone());
             self.write_file(&text)
         })

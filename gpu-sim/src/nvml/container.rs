@@ -30,11 +30,11 @@ pub(super) fn has_device_node(gpu: &GpuEntry) -> bool {
     number(Path::new(&format!("/dev/nvidia{}", gpu.minor))) == Some((tree::NVIDIA, gpu.minor))
 }
 
-/// What a container sees of what has happened to a node: how the GPUs that it has are partitioned, by the instances whose
-/// capability nodes it has.
+/// What a container sees of what has happened to a node: which GPUs are there, and how those that it has are partitioned, by the
+/// instances whose capability nodes it has.
 pub(super) fn visible(mut record: Record, node: &NodeFile) -> Record {
     let layouts = node.gpus.iter().filter_map(|gpu| {
-        let mut mig = record.gpus.remove(&gpu.uuid)?.mig;
+        let GpuRecord { mut mig, unplugged, .. } = record.gpus.remove(&gpu.uuid)?;
         mig.instances.retain_mut(|instance| {
             let id = instance.id;
             let visible = |minor| has_capability_node(minor);
@@ -45,6 +45,7 @@ pub(super) fn visible(mut record: Record, node: &NodeFile) -> Record {
         });
         let seen = GpuRecord {
             mig,
+            unplugged,
             ..GpuRecord::default()
         };
         Some((gpu.uuid.clone(), seen))

@@ -34,6 +34,8 @@ struct Waiting {
 #[derive(Debug)]
 struct Registration {
     uuid: String,
+    /// How often the GPU had been taken out: one that comes back is watched by nobody.
+    removals: u32,
     kinds: u64,
     /// Earlier events are not for it.
     from: u64,
@@ -48,11 +50,12 @@ struct Device(nvmlDevice_t);
 unsafe impl Send for Device {}
 
 impl EventSet {
-    fn register(&self, gpu: &Gpu, kinds: u64, state: Option<&State>) {
-        let from = state.map_or(0, State::end_of_events);
+    fn register(&self, gpu: &Gpu, kinds: u64, session: &Session) {
+        let from = session.state().map_or(0, State::end_of_events);
         let device = Device(gpu.handle.raw());
         let registration = Registration {
             uuid: gpu.entry.uuid.clone(),
+            removals: session.record(gpu).removals,
             kinds,
             from,
             device,
@@ -64,9 +67,13 @@ impl EventSet {
             .push(registration);
     }
 
-    /// Whether a GPU whose events it waits for is lost.
+    /// Whether a GPU whose events it waits for is lost. Those that were taken out are waited for no more.
     fn has_lost(&self, session: &Session) -> bool {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let removals = |registration: &Registration| session.now.gpu(&registration.uuid).removals;
+        waiting
+            .registrations
+            .retain(|registration| removals(registration) == registration.removals);
         let lost = |registration: &Registration| session.now.gpu(&registration.uuid).lost;
         waiting.registrations.iter().any(lost)
     }
@@ -135,7 +142,7 @@ extern "C" fn nvmlDeviceRegisterEvents(device: Handle, kinds: c_ulonglong, set: 
         if kinds & !gpu.board.event_types != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        set.register(gpu, kinds, session.state());
+        set.register(gpu, kinds, session);
         Ok(())
     })
 }

@@ -240,23 +240,11 @@ impl Session {
             Box::new(container::has_device_node)
         };
         let driver = driver::find(&node.driver).map_err(|_| Code::UNKNOWN)?;
-        let mut gpus = Vec::new();
-        for (slot, entry) in node.gpus.iter().enumerate().filter(|(_, entry)| visible(entry)) {
-            let board = board::find(&entry.board).ok_or(Code::UNKNOWN)?;
-            let index = u32::try_from(gpus.len()).map_err(|_| Code::UNKNOWN)?;
-            gpus.push(Gpu {
-                entry: entry.clone(),
-                board,
-                table: board.mig.as_deref().and_then(mig::find),
-                slot,
-                handle: Handle::of(slot),
-                index,
-            });
-        }
         let now = match &mut watched {
             Some(watched) => watched.now()?,
             None => Arc::new(container::visible(carried, &node)),
         };
+        let gpus = gpus(&node, &now, visible)?;
         if let Some(watched) = &watched {
             calls::follow(&watched.state, now.log_calls);
         }
@@ -281,7 +269,11 @@ impl Session {
         let Some(watched) = &mut self.watched else {
             return Ok(());
         };
-        self.now = watched.now()?;
+        let now = watched.now()?;
+        if !Arc::ptr_eq(&now, &self.now) {
+            self.gpus = gpus(&self.node, &now, |_| true)?;
+            self.now = now;
+        }
         calls::follow(&watched.state, self.now.log_calls);
         match &self.now.driver {
             Some(version) if Some(version) != self.loaded.as_ref() && version != self.driver.version => {
@@ -400,6 +392,26 @@ impl Session {
         }
         (record.delay_ms > 0 && !delayed).then(|| Pause::Delay(Duration::from_millis(record.delay_ms)))
     }
+}
+
+/// The GPUs that are on the bus and that this process may see. Who has NVML open sees them come and go (`nvml.h`,
+/// `nvmlDeviceDiscoverGpus`: the numbers of GPUs behind one that comes change).
+fn gpus(node: &NodeFile, now: &Record, visible: impl Fn(&GpuEntry) -> bool) -> Answer<Vec<Gpu>> {
+    let is_there = |entry: &GpuEntry| visible(entry) && !now.gpu(&entry.uuid).unplugged;
+    let mut gpus = Vec::new();
+    for (slot, entry) in node.gpus.iter().enumerate().filter(|(_, entry)| is_there(entry)) {
+        let board = board::find(&entry.board).ok_or(Code::UNKNOWN)?;
+        let index = u32::try_from(gpus.len()).map_err(|_| Code::UNKNOWN)?;
+        gpus.push(Gpu {
+            entry: entry.clone(),
+            board,
+            table: board.mig.as_deref().and_then(mig::find),
+            slot,
+            handle: Handle::of(slot),
+            index,
+        });
+    }
+    Ok(gpus)
 }
 
 /// What a device handle stands for.

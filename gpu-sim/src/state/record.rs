@@ -53,6 +53,10 @@ pub(crate) struct GpuRecord {
     pub(crate) time_slice: u32,
     /// `nvmlDeviceGpuRecoveryAction_t`.
     pub(crate) recovery_action: u32,
+    /// It is not on the bus.
+    pub(crate) unplugged: bool,
+    /// How often it was taken out: who waited for its events before then waits no more.
+    pub(crate) removals: u32,
 }
 
 /// Memory errors: since the last reset or reboot, and ever.
@@ -121,6 +125,12 @@ impl Record {
             .filter(|(_, mig)| **mig != Layout::default())
     }
 
+    /// The GPUs that are not on the bus.
+    pub(super) fn unplugged(&self) -> impl Iterator<Item = &String> {
+        let gpus = self.gpus.iter().filter(|(_, gpu)| gpu.unplugged);
+        gpus.map(|(uuid, _)| uuid)
+    }
+
     pub(crate) fn gpu_mut(&mut self, uuid: &str) -> &mut GpuRecord {
         self.gpus.entry(uuid.to_owned()).or_default()
     }
@@ -163,7 +173,22 @@ impl GpuRecord {
         }
     }
 
-    /// What a restart of the machine leaves.
+    /// Takes the GPU off the bus, which no process may use unless it is lost: then none does any more. The driver forgets it, and
+    /// finds it again as after a restart.
+    pub(crate) fn unplug(&mut self, rules: ModeRules) -> Result<(), Refusal> {
+        if self.unplugged {
+            return Err(Refusal::NotFound);
+        }
+        if !self.processes.is_empty() && !self.lost {
+            return Err(Refusal::InUse);
+        }
+        let removals = self.removals.wrapping_add(1);
+        self.reboot(rules);
+        (self.unplugged, self.removals) = (true, removals);
+        Ok(())
+    }
+
+    /// What a restart of the machine leaves. It finds what is on the bus.
     pub(crate) fn reboot(&mut self, rules: ModeRules) {
         let Self { mut mig, mut ecc, .. } = std::mem::take(self);
         mig.reboot(rules);

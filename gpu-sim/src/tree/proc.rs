@@ -23,19 +23,29 @@ nvidia 14381056 2 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (OE)
 /// The driver's parameters as measured on an H200 with driver 580.159.04.
 const PARAMS: &str = include_str!("proc-params.txt");
 
+const DRIVER: &str = "proc/driver/nvidia";
+
+/// The driver's folder for a GPU.
+pub(super) fn folder(gpu: &GpuEntry) -> String {
+    format!("{DRIVER}/gpus/{}", gpu.pci)
+}
+
+/// All that is there of a GPU.
+pub(super) fn paths(gpu: &GpuEntry) -> [String; 2] {
+    [format!("{DRIVER}/capabilities/gpu{}", gpu.minor), folder(gpu)]
+}
+
+pub(super) fn put_in(tree: &Tree<'_>, gpu: &GpuEntry, driver: &str) -> Result<()> {
+    tree.folder(&format!("{DRIVER}/capabilities/gpu{}/mig", gpu.minor))?;
+    tree.file(&format!("{}/information", folder(gpu)), 0o444, information(gpu, driver))
+}
+
 pub(super) fn write(tree: &Tree<'_>, node: &NodeFile) -> Result<()> {
-    let driver = "proc/driver/nvidia";
+    let driver = DRIVER;
     tree.file(&format!("{driver}/version"), 0o444, version(&node.driver))?;
     tree.file(&format!("{driver}/params"), 0o444, params(node))?;
     tree.file(&format!("{driver}/registry"), 0o644, "Binary: \"\"\n")?;
-    for gpu in &node.gpus {
-        tree.file(
-            &format!("{driver}/gpus/{}/information", gpu.pci),
-            0o444,
-            information(gpu, &node.driver),
-        )?;
-        tree.folder(&format!("{driver}/capabilities/gpu{}/mig", gpu.minor))?;
-    }
+    tree.folder(&format!("{driver}/gpus"))?;
     let capabilities = format!("{driver}/capabilities");
     tree.file(&format!("{capabilities}/mig/config"), 0o444, capability(1, 0o400))?;
     tree.file(&format!("{capabilities}/mig/monitor"), 0o444, capability(2, 0o444))?;

@@ -6,11 +6,6 @@ use crate::{Board, GpuEntry, NodeFile, PciIds, Result, node::board_of};
 pub(super) fn write(tree: &Tree<'_>, node: &NodeFile) -> Result<()> {
     tree.folder("sys/bus/pci/devices")?;
     tree.folder("sys/bus/pci/drivers/nvidia")?;
-    for (group, gpu) in node.gpus.iter().enumerate() {
-        if let Some(board) = board_of(gpu) {
-            device(tree, gpu, board, group)?;
-        }
-    }
     for module in ["nvidia", "nvidia_modeset", "nvidia_uvm"] {
         tree.file(&format!("sys/module/{module}/initstate"), 0o444, "live\n")?;
         tree.file(
@@ -20,6 +15,21 @@ pub(super) fn write(tree: &Tree<'_>, node: &NodeFile) -> Result<()> {
         )?;
     }
     tree.file("sys/class/dmi/id/product_name", 0o444, format!("{}\n", node.machine))
+}
+
+/// What the kernel shows of a GPU, whose place in the node is the number of its IOMMU group.
+pub(super) fn put_in(tree: &Tree<'_>, gpu: &GpuEntry, group: usize) -> Result<()> {
+    board_of(gpu).map_or(Ok(()), |board| device(tree, gpu, board, group))
+}
+
+/// All that is there of a GPU.
+pub(super) fn paths(gpu: &GpuEntry, group: usize) -> [String; 4] {
+    [
+        format!("sys/kernel/iommu_groups/{group}"),
+        format!("sys/bus/pci/drivers/nvidia/{}", gpu.pci),
+        format!("sys/bus/pci/devices/{}", gpu.pci),
+        format!("sys/devices/{}/{}", gpu.pci.root(), gpu.pci),
+    ]
 }
 
 fn device(tree: &Tree<'_>, gpu: &GpuEntry, board: &Board, group: usize) -> Result<()> {

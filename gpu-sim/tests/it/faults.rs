@@ -229,3 +229,99 @@ fn what_the_driver_wants_done_is_a_field_and_others_are_not_modelled() {
     node.node.lose(1).unwrap();
     assert!(matches!(gpu.field_values_for(&[FieldId(230)]), Err(NvmlError::GpuLost)));
 }
+
+/// How the GPUs of a node are numbered and told by NVML: index and UUID.
+fn counted(nvml: &nvml_wrapper::Nvml) -> Vec<String> {
+    let count = nvml.device_count().expect("a count");
+    let uuid = |index| nvml.device_by_index(index)?.uuid();
+    (0..count).map(|index| uuid(index).expect("it answers")).collect()
+}
+
+#[test]
+fn a_gpu_that_is_taken_out_is_known_to_nobody_until_it_is_put_back() {
+    let mut node = Simulated::new(&NodeSpec::new("h100").gpus(3));
+    let uuids: Vec<_> = node.node.gpus().iter().map(|gpu| gpu.uuid.clone()).collect();
+    let root = node.node.root();
+    let shown = |path: &str| root.join(path).symlink_metadata().is_ok();
+    let pci = node.node.gpus()[1].pci;
+    let paths = [
+        format!("proc/driver/nvidia/gpus/{pci}"),
+        "proc/driver/nvidia/capabilities/gpu1".to_owned(),
+        "sys/kernel/iommu_groups/1".to_owned(),
+        format!("sys/bus/pci/devices/{pci}"),
+        format!("sys/bus/pci/drivers/nvidia/{pci}"),
+        format!("sys/devices/{}/{pci}", pci.root()),
+    ];
+    let before = node.nvml();
+    let gpu = before.device_by_index(1).unwrap();
+    node.node.set_mig_mode(1, true).unwrap();
+    node.node.create_mig(1, "1g.10gb", None).unwrap();
+    let caps = || fs::read_dir(root.join("dev/nvidia-caps")).unwrap().count();
+    assert_eq!(caps(), 4);
+
+    node.node.unplug(1).unwrap();
+    let left = [uuids[0].clone(), uuids[2].clone()];
+    for nvml in [&before, &node.nvml()] {
+        assert_eq!(counted(nvml), left);
+        let absent = nvml.device_by_uuid(uuids[1].as_str());
+        assert!(matches!(absent, Err(NvmlError::NotFound)), "{absent:?}");
+    }
+    assert!(matches!(gpu.name(), Err(NvmlError::InvalidArg)));
+    assert!(paths.iter().all(|path| !shown(path)));
+    assert_eq!(caps(), 2);
+    assert!(shown("dev/nvidia1"), "who made it does not take it back");
+    assert!(node.node.unplug(1).is_err(), "it is out");
+    node.node.load_driver("550").unwrap();
+    assert!(paths.iter().all(|path| !shown(path)), "also with another driver");
+
+    node.node.plug(1).unwrap();
+    assert_eq!(counted(&node.nvml()), uuids);
+    assert!(paths.iter().all(|path| shown(path)));
+    assert!(
+        node.node.create_mig(1, "1g.10gb", None).is_err(),
+        "its mode was set anew"
+    );
+
+    node.node.unplug(1).unwrap();
+    node.node.reboot().unwrap();
+    assert_eq!(counted(&node.nvml()), uuids, "a restart looks through the bus");
+    assert!(paths.iter().all(|path| shown(path)));
+}
+
+#[test]
+fn a_gpu_that_is_in_use_is_taken_out_only_once_it_is_lost() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let nvml = node.nvml();
+    node.node.load(0, gpu_sim::Load::default()).unwrap();
+    let refused = node.node.unplug(0);
+    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    assert_eq!(nvml.device_count().unwrap(), 2);
+    node.node.lose(0).unwrap();
+    node.node.unplug(0).unwrap();
+    assert_eq!(nvml.device_count().unwrap(), 1);
+    node.node.plug(0).unwrap();
+    let gpu = nvml.device_by_index(0).unwrap();
+    assert_eq!(gpu.uuid().unwrap(), node.node.gpus()[0].uuid);
+    assert!(gpu.running_compute_processes().unwrap().is_empty());
+}
+
+#[test]
+fn who_waits_for_events_of_a_gpu_waits_no_more_once_it_was_taken_out() {
+    let node = Simulated::new(&NodeSpec::new("h100").gpus(2));
+    let nvml = node.nvml();
+    let watch = |set, gpu| {
+        let gpu = nvml.device_by_index(gpu).unwrap();
+        gpu.register_events(EventTypes::CRITICAL_XID_ERROR, set).unwrap()
+    };
+    let both = watch(watch(nvml.create_event_set().unwrap(), 0), 1);
+    node.node.lose(0).unwrap();
+    assert!(matches!(both.wait(20), Err(NvmlError::GpuLost)));
+    node.node.unplug(0).unwrap();
+    node.node.inject_xid(1, 48).unwrap();
+    assert!(both.wait(1000).is_ok());
+    node.node.plug(0).unwrap();
+    let anew = watch(nvml.create_event_set().unwrap(), 0);
+    node.node.inject_xid(0, 48).unwrap();
+    assert!(anew.wait(1000).is_ok());
+    assert!(matches!(both.wait(20), Err(NvmlError::Timeout)));
+}
