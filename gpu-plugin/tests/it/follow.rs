@@ -160,6 +160,29 @@ async fn a_gpu_that_the_driver_wants_reset_is_unhealthy_until_it_was() {
     plugin.stop().await;
 }
 
+/// No Xid comes with it: the driver reports the error, and a look finds what is left of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_whose_memory_failed_is_unhealthy_until_it_was_reset() {
+    let place = Place::new();
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(with_strategy(&place, MigStrategy::None), &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    place.node.inject_ecc(3, 5, 0).unwrap(); // corrected ones
+    place.node.inject_ecc(2, 0, 1).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    // Three times as long as it would have to be sound.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let ailments = plugin.status().ailments.into_iter();
+    let ill: Vec<_> = ailments
+        .map(|ailment| (ailment.part.gpu.to_string(), ailment.reason))
+        .collect();
+    let reason = "a broken row of its memory waits for a reset to be replaced";
+    assert_eq!(ill, [(place.node.gpus()[2].uuid.clone(), reason.to_owned())]);
+    place.node.reset(2).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    plugin.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gpu_with_a_fatal_xid_recovers_once_it_was_reset_and_not_by_time_alone() {
     let place = Place::new();
@@ -500,6 +523,73 @@ async fn gpus_that_another_owner_gives_up_or_takes_are_noticed_while_nothing_els
     offered(&kubelet, GPU_RESOURCE, 4).await;
     assert_eq!(owner(&uuids[0]), Some(Owner::DevicePlugin));
     assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_is_taken_out_goes_and_comes_back_when_it_is_put_in() {
+    let place = Place::new();
+    let file = OwnerFile::new(place.dir.path().join("owners.json"));
+    let mut config = with_strategy(&place, MigStrategy::None);
+    config.owners = Some(file.clone());
+    let kubelet = place.kubelet().await;
+    let plugin = Plugin::start(config, &kubelet);
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    let uuids: Vec<_> = place.inventory().gpus.into_iter().map(|gpu| gpu.uuid).collect();
+    let owned = || -> Vec<GpuUuid> { file.read().unwrap().owners.into_keys().collect() };
+    // The kubelet hears it before the file is written.
+    let until_owned = async |expected: &[GpuUuid]| {
+        let mut expected = expected.to_vec();
+        expected.sort();
+        let so = async {
+            while owned() != expected {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let soon = tokio::time::timeout(SOON, so).await;
+        soon.unwrap_or_else(|_| panic!("{:?} are claimed", owned()));
+    };
+    let described = || fs::read_to_string(place.cdi_file()).unwrap();
+    until_owned(&uuids).await;
+
+    // The numbers of those behind it change, and theirs alone.
+    place.node.unplug(1).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    assert_eq!(
+        kubelet.capacity(GPU_RESOURCE),
+        Some(3),
+        "it is not unhealthy, it is gone"
+    );
+    until_owned(&[uuids[0].clone(), uuids[2].clone(), uuids[3].clone()]).await;
+    assert!(!described().contains(uuids[1].as_str()) && described().contains(uuids[2].as_str()));
+    kubelet.admit("beside", "c", GPU_RESOURCE, 3).await.unwrap();
+
+    place.node.plug(1).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    until_owned(&uuids).await;
+    assert!(described().contains(uuids[1].as_str()));
+    // It is watched as the others are.
+    place.node.inject_xid(1, 95).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    assert_eq!(kubelet.capacity(GPU_RESOURCE), Some(4));
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+
+    // One that is lost stays in the list until it is taken out.
+    place.node.inject_xid(3, 79).unwrap();
+    place.node.lose(3).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 3).await;
+    assert_eq!(kubelet.capacity(GPU_RESOURCE), Some(4));
+    place.node.unplug(3).unwrap();
+    let gone = |kubelet: &Kubelet| kubelet.capacity(GPU_RESOURCE) == Some(3);
+    kubelet.wait_until("it is gone", SOON, gone).await.unwrap();
+    until_owned(&uuids[..3]).await;
+    assert_eq!(plugin.status().ailments, []);
+    // Another or the same: it has been away.
+    place.node.plug(3).unwrap();
+    offered(&kubelet, GPU_RESOURCE, 4).await;
+    until_owned(&uuids).await;
+    assert_eq!(kubelet.registrations(GPU_RESOURCE), 1);
+    assert_eq!(plugin.status().problems, [""; 0]);
     plugin.stop().await;
 }
 
