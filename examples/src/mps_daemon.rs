@@ -64,7 +64,8 @@ struct Daemon {
     #[command(flatten)]
     config: ConfigArguments,
 
-    /// What MIG devices are offered as: none, single or mixed [`MIG_STRATEGY`]
+    /// What MIG devices are offered as: none, single or mixed; with mixed nothing can be shared by MPS, as the device plugin has it
+    /// [`MIG_STRATEGY`]
     #[arg(long, value_name = "STRATEGY")]
     mig_strategy: Option<MigStrategy>,
 

@@ -125,7 +125,15 @@ pub(super) async fn run(arguments: &MpsDaemon, settings: Settings, control: Path
                 retry = Some(Instant::now());
             }
             () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
-                retry = keeper.settle().await.then(|| Instant::now() + LONGEST_PAUSE);
+                // Clients of daemons that end are waited for, and the driver may hang.
+                let again = tokio::select! {
+                    again = keeper.settle() => again,
+                    signal = signals.recv() => {
+                        tracing::info!("{signal}: ending");
+                        break;
+                    }
+                };
+                retry = again.then(|| Instant::now() + LONGEST_PAUSE);
             }
             () = sleep(CONFIG_INTERVAL) => {
                 keeper.publish();

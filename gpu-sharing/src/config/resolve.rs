@@ -166,7 +166,7 @@ impl Config {
         let strategies: &[&str] = match program {
             Program::DevicePlugin => &["auto", "nvml", "tegra"],
             Program::FeatureDiscovery => &["auto", "nvml", "tegra", "vfio"],
-            Program::MpsDaemon => return Ok(()),
+            Program::MpsDaemon => return self.check_mig(),
         };
         let strategy = self.device_discovery_strategy.as_str();
         if !strategies.contains(&strategy) {
@@ -179,12 +179,19 @@ impl Config {
         Ok(())
     }
 
+    /// What the device plugin would not offer, an MPS daemon does not serve.
+    fn check_mig(&self) -> Result<()> {
+        match (&self.sharing, self.mig_strategy) {
+            (Sharing::Mps(_), MigStrategy::Mixed) => Err(Error::MpsWithMixedMig),
+            _ => Ok(()),
+        }
+    }
+
     fn check_plugin(&self) -> Result<()> {
+        self.check_mig()?;
         let by_mps = matches!(self.sharing, Sharing::Mps(_));
         let plugin = &self.plugin;
-        if by_mps && self.mig_strategy == MigStrategy::Mixed {
-            Err(Error::MpsWithMixedMig)
-        } else if by_mps && self.mps_root.is_none() {
+        if by_mps && self.mps_root.is_none() {
             Err(Error::MpsWithoutRoot)
         } else if !plugin.nvidia_ctk_path.starts_with('/') {
             let path = plugin.nvidia_ctk_path.clone();

@@ -519,11 +519,15 @@ fn each_program_refuses_what_it_cannot_do() {
     check(&mps, Program::DevicePlugin, Some(no_root));
     check(&mps, Program::FeatureDiscovery, None);
     check(&format!("{mps}flags: {{ mpsRoot: /m }}"), Program::DevicePlugin, None);
-    check(
-        &format!("{mps}flags: {{ mpsRoot: /m, migStrategy: mixed }}"),
-        Program::DevicePlugin,
-        Some("using --mig-strategy=mixed is not supported with MPS"),
-    );
+    check(&mps, Program::MpsDaemon, None);
+    for program in [Program::DevicePlugin, Program::MpsDaemon] {
+        check(
+            &format!("{mps}flags: {{ mpsRoot: /m, migStrategy: mixed }}"),
+            program,
+            Some("using --mig-strategy=mixed is not supported with MPS"),
+        );
+    }
+    check("flags: { migStrategy: mixed }", Program::MpsDaemon, None);
     let vfio = "flags: { deviceDiscoveryStrategy: vfio }";
     check(vfio, Program::FeatureDiscovery, None);
     check(

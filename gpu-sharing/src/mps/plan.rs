@@ -1,6 +1,6 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use gpu_core::{CudaVersion, Gpu, Inventory};
+use gpu_core::{CudaVersion, Gpu, Inventory, Problem, ProblemKind};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -58,7 +58,17 @@ pub fn plan(inventory: &Inventory, config: &Config) -> Result<Plan> {
         }
         found.share(entry, &of_resource, cuda)?;
     }
-    Ok(found.plan(gpus.len()))
+    Ok(found.plan(gpus.len() + unread(inventory)))
+}
+
+/// How many GPUs the node has besides those that were read: a daemon must be kept off them too, and goes on as it is when they go.
+fn unread(inventory: &Inventory) -> usize {
+    let hidden = |problem: &&Problem| {
+        let tells_of_one = inventory.gpus.iter().any(|gpu| problem.hides(gpu));
+        problem.kind != ProblemKind::Incomplete && !tells_of_one
+    };
+    let indices = inventory.problems.iter().filter(hidden).map(|problem| problem.index);
+    indices.collect::<BTreeSet<_>>().len()
 }
 
 #[derive(Default)]

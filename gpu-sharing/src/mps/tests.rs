@@ -333,3 +333,25 @@ fn plugin_and_daemon_agree_where_they_read_the_same() {
     Agreement::parse("{}").unwrap_err();
     Agreement::parse(&written.replace("v1", "v2")).unwrap_err();
 }
+
+#[test]
+fn a_gpu_that_cannot_be_read_changes_nothing_for_the_daemons_of_the_others() {
+    let whole = node("H100 9.0 80\nH100 9.0 80");
+    let config =
+        mps("{ name: gpu, rename: a, devices: [0], replicas: 2 }, { name: gpu, rename: b, devices: [1], replicas: 2 }");
+    let [a, _] = plan(&whole, &config).unwrap().resources.try_into().unwrap();
+    let mut lost = whole.clone();
+    lost.gpus.truncate(1);
+    let problem = |index, kind: &str| {
+        serde_json::from_value(serde_json::json!({ "index": index, "kind": kind, "call": "c", "message": "m" }))
+            .unwrap()
+    };
+    // Two of one GPU, and one of a GPU that was read.
+    lost.problems = vec![problem(1, "lost"), problem(1, "unreadable"), problem(0, "incomplete")];
+    assert_eq!(plan(&lost, &config).unwrap().resources, std::slice::from_ref(&a));
+    assert!(a.partial, "it is to leave the other one alone");
+
+    // One that was taken out, and the only one of a node, are not to be left alone.
+    lost.problems.clear();
+    assert!(!plan(&lost, &config).unwrap().resources[0].partial);
+}

@@ -2,7 +2,8 @@ use std::{
     collections::BTreeMap,
     fmt, fs, io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
 };
 
 use gpu_core::{ComputeMode, GpuUuid};
@@ -21,7 +22,7 @@ pub type SetComputeMode =
 #[derive(Clone)]
 pub struct ComputeModes {
     set: Arc<SetComputeMode>,
-    /// Held while GPUs change and while the file does.
+    /// Held while the file changes, and while GPUs are taken.
     file: Arc<Mutex<File>>,
 }
 
@@ -57,7 +58,7 @@ impl ComputeModes {
     /// Gives each GPU to one process at a time: the MPS server. Without it, a process outside MPS could take it as well. `tell` hears
     /// of a file that could not be understood.
     pub(super) fn exclusive(&self, gpus: &[GpuUuid], tell: impl FnOnce(Error)) -> Result<()> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.lock();
         file.read(tell)?;
         for gpu in gpus {
             let mode = match self.change(gpu, ComputeMode::ExclusiveProcess)? {
@@ -71,21 +72,30 @@ impl ComputeModes {
         Ok(())
     }
 
-    /// Gives GPUs the modes that they had: all that take them, and the first error of those that do not.
+    /// Gives GPUs the modes that they had: all that take them, and the first error of those that do not. All at once, so that one
+    /// that hangs keeps no other from it.
     pub(super) fn restore(&self, gpus: &[GpuUuid], tell: impl FnOnce(Error)) -> Result<()> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = file.read(tell)?;
-        let mut first = Ok(());
-        for gpu in gpus {
-            let Some(mode) = found.get(gpu) else { continue };
-            match self.change(gpu, *mode) {
-                Ok(_) => file.change(|found| {
-                    found.remove(gpu);
-                })?,
-                Err(error) => first = first.and(Err(error)),
-            }
-        }
-        first
+        let found = self.lock().read(tell)?;
+        let give_back = |gpu, mode| {
+            self.change(gpu, mode)?;
+            self.lock().change(|found| {
+                found.remove(gpu);
+            })
+        };
+        thread::scope(|scope| {
+            let known = gpus.iter().filter_map(|gpu| Some((gpu, *found.get(gpu)?)));
+            let threads: Vec<_> = known
+                .map(|(gpu, mode)| scope.spawn(move || give_back(gpu, mode)))
+                .collect();
+            let results = threads
+                .into_iter()
+                .map(|thread| thread.join().expect("it does not panic"));
+            results.fold(Ok(()), Result::and)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change(&self, gpu: &GpuUuid, mode: ComputeMode) -> Result<ComputeMode> {

@@ -2,12 +2,12 @@ use std::{
     collections::BTreeMap,
     fmt,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::{
     sync::watch,
-    task::{JoinHandle, JoinSet},
+    task::{JoinError, JoinHandle, JoinSet},
 };
 
 use super::{ComputeModes, Event, Result, files, keeper::Keeper};
@@ -58,6 +58,8 @@ impl fmt::Debug for Settings {
 pub struct Daemons {
     settings: Settings,
     running: BTreeMap<ResourceName, Running>,
+    /// Those that are on their way out: their clients may take a second.
+    ending: JoinSet<Result<(), JoinError>>,
     /// Which of them serve, and whether the file is there that says that all do.
     ready: Arc<Mutex<Readiness>>,
 }
@@ -105,6 +107,7 @@ impl Daemons {
         Ok(Self {
             settings,
             running: BTreeMap::new(),
+            ending: JoinSet::new(),
             ready: Arc::new(Mutex::new(readiness)),
         })
     }
@@ -113,19 +116,20 @@ impl Daemons {
     /// ended, which ends their clients too, and started as planned. It returns when all have been started or tried, not when
     /// they serve.
     ///
+    /// Dropped before it returns, it leaves daemons that end, and what is planned not yet started; the next call goes on from there,
+    /// and [`stop`](Self::stop) waits for their end as for that of the others.
+    ///
     /// # Errors
     /// Where the file that tells readiness cannot be written. The daemons run all the same.
     pub async fn apply(&mut self, plan: &Plan) -> Result<()> {
-        let keep = |running: &Running| plan.resources.contains(&running.resource);
-        let (kept, ended) = std::mem::take(&mut self.running)
-            .into_iter()
-            .partition(|(_, running)| keep(running));
-        self.running = kept;
-        let ended: BTreeMap<_, _> = ended;
-        if !ended.is_empty() {
+        let stays = |running: &Running| plan.resources.contains(&running.resource);
+        if self.running.values().any(|running| !stays(running)) {
             files::remove(&self.settings.root.ready())?;
         }
-        self.end(ended).await;
+        for running in self.running.extract_if(.., |_, running| !stays(running)) {
+            end(running, &mut self.ending, &self.ready);
+        }
+        self.ended().await;
         for resource in &plan.resources {
             if !self.running.contains_key(&resource.resource) {
                 self.start(resource.clone());
@@ -145,12 +149,14 @@ impl Daemons {
     /// Where the file that tells readiness cannot be removed.
     pub async fn stop(mut self) -> Result<()> {
         let removed = files::remove(&self.settings.root.ready());
-        let running = std::mem::take(&mut self.running);
         // The last one to go must not make it appear that all of none are ready.
-        for running in running.values() {
+        for running in self.running.values() {
             running.follow.abort();
         }
-        self.end(running).await;
+        for running in std::mem::take(&mut self.running) {
+            end(running, &mut self.ending, &self.ready);
+        }
+        self.ended().await;
         removed
     }
 
@@ -164,7 +170,7 @@ impl Daemons {
         let follow = async move {
             while served.changed().await.is_ok() {
                 let serves = *served.borrow_and_update();
-                let mut ready = ready.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut ready = lock(&ready);
                 ready.serves.insert(resource_name.clone(), serves);
                 if let Err(error) = ready.tell() {
                     tell(Event::Untidy {
@@ -183,18 +189,28 @@ impl Daemons {
         self.running.insert(name, running);
     }
 
-    async fn end(&mut self, running: BTreeMap<ResourceName, Running>) {
-        let mut ending = JoinSet::new();
-        for (name, running) in running {
-            running.follow.abort();
-            self.lock().serves.remove(&name);
-            running.stop.send_replace(true);
-            ending.spawn(running.task);
-        }
-        while ending.join_next().await.is_some() {}
+    /// Waits until those that are to end have ended. It may be dropped before.
+    async fn ended(&mut self) {
+        while self.ending.join_next().await.is_some() {}
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Readiness> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Readiness> {
+        lock(&self.ready)
     }
+}
+
+/// Has a daemon end, among those that do.
+fn end(
+    (name, running): (ResourceName, Running),
+    ending: &mut JoinSet<Result<(), JoinError>>,
+    ready: &Mutex<Readiness>,
+) {
+    running.follow.abort();
+    lock(ready).serves.remove(&name);
+    running.stop.send_replace(true);
+    ending.spawn(running.task);
+}
+
+fn lock(ready: &Mutex<Readiness>) -> MutexGuard<'_, Readiness> {
+    ready.lock().unwrap_or_else(PoisonError::into_inner)
 }
