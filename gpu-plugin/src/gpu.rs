@@ -6,12 +6,12 @@ use std::{
 use gpu_kubelet::device_plugin::ContainerAllocateResponse;
 use gpu_sharing::{
     config::{AllocationPolicy, ResourceName},
-    time_slicing::{SharedId, Spread, prefer_on},
+    time_slicing::{SharedId, Spread, prefer},
 };
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::{Affinity, Answers, Device, Mps, OfferedDevice, Resource, ResourceSet, prefer};
+use crate::{Affinity, Answers, Device, Mps, OfferedDevice, Resource, ResourceSet, choose};
 
 /// The GPUs or MIG devices of one name as a [`Resource`].
 ///
@@ -49,13 +49,10 @@ pub struct How {
 
 impl Content {
     fn new(set: ResourceSet, how: How) -> Self {
+        let ids: Vec<_> = set.devices.iter().flat_map(OfferedDevice::ids).collect();
         let numbered = set.devices.iter().enumerate();
-        let places: Vec<_> = numbered
-            .flat_map(|(place, device)| device.ids().map(move |id| (id, place)))
-            .collect();
-        // An id that is none has no replica and is never asked for: the driver's UUIDs have no colons.
-        let ids = places.iter().filter_map(|(id, _)| id.parse().ok()).collect();
-        let places = places.into_iter().collect();
+        let places = numbered.flat_map(|(place, device)| device.ids().map(move |id| (id.to_string(), place)));
+        let places = places.collect();
         Self { set, how, ids, places }
     }
 
@@ -68,7 +65,7 @@ impl Content {
         for device in &self.set.devices {
             let healthy = healthy(device);
             list.extend(device.ids().map(|id| Device {
-                id,
+                id: id.to_string(),
                 healthy,
                 numa_node: device.numa_node,
             }));
@@ -88,7 +85,7 @@ impl Content {
         let by_place: HashMap<_, _> = available.iter().filter_map(|id| Some((place(id)?, id))).collect();
         let required: Option<Vec<_>> = required.iter().map(place).collect();
         let places: Vec<_> = by_place.keys().copied().collect();
-        let chosen = prefer::choose(&self.how.affinity, &places, &required?, size)?;
+        let chosen = choose(&self.how.affinity, &places, &required?, size)?;
         Some(
             chosen
                 .iter()
@@ -114,7 +111,7 @@ impl Content {
             .filter_map(|d| Some((d.uuid.as_str(), d.gpu.as_ref()?.as_str())))
             .collect();
         let gpu = |id: &SharedId| gpus.get(id.device()).copied().unwrap_or("");
-        let chosen = prefer_on(&self.ids, &known(available), &known(required), size, spread, gpu);
+        let chosen = prefer(&self.ids, &known(available), &known(required), size, spread, gpu);
         Some(chosen.ok()?.iter().map(ToString::to_string).collect())
     }
 }

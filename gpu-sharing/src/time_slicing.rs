@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 /// What separates a device and the number of its replica: `GPU-…::3`.
-pub const SEPARATOR: &str = "::";
+const SEPARATOR: &str = "::";
 
 /// The id under which the kubelet knows a device: its UUID, or `uuid::n` for replica `n` of it.
 ///
@@ -101,37 +101,30 @@ pub struct ParseSharedIdError {
     text: String,
 }
 
-/// The ids of a device that is shared `replicas` times, by number; the device's own id if that is less than 2.
+/// The ids of a device: its own, or one for each time that it is shared, by number.
 ///
 /// ```
-/// let ids = gpu_sharing::time_slicing::replicate("GPU-1", 2)?;
-/// assert_eq!(ids.iter().map(ToString::to_string).collect::<Vec<_>>(), ["GPU-1::0", "GPU-1::1"]);
+/// let ids = |replicas| gpu_sharing::time_slicing::ids("GPU-1", replicas).map(|ids| ids.map(String::from).collect::<Vec<_>>());
+/// assert_eq!(ids(Some(2))?, ["GPU-1::0", "GPU-1::1"]);
+/// assert_eq!(ids(None)?, ["GPU-1"]);
 /// # Ok::<(), gpu_sharing::time_slicing::ParseSharedIdError>(())
 /// ```
 ///
 /// # Errors
 ///
 /// If the device's id is empty or itself the id of a replica.
-pub fn replicate(device: &str, replicas: u32) -> Result<Vec<SharedId>, ParseSharedIdError> {
+pub fn ids(device: &str, replicas: Option<u32>) -> Result<impl Iterator<Item = SharedId> + use<>, ParseSharedIdError> {
     if device.is_empty() || device.contains(SEPARATOR) {
         return Err(ParseSharedIdError {
             text: device.to_owned(),
         });
     }
-    let id = |replica| SharedId {
-        device: device.to_owned(),
+    let device = device.to_owned();
+    let numbers = (0..replicas.unwrap_or(1)).map(move |number| replicas.map(|_| number));
+    Ok(numbers.map(move |replica| SharedId {
+        device: device.clone(),
         replica,
-    };
-    Ok(if replicas < 2 {
-        vec![id(None)]
-    } else {
-        (0..replicas).map(|n| id(Some(n))).collect()
-    })
-}
-
-/// The resource name of shared devices where they are renamed: `nvidia.com/gpu.shared`.
-pub fn shared_name(resource: &str) -> String {
-    format!("{resource}.shared")
+    }))
 }
 
 /// Which devices to fill first.
@@ -147,15 +140,19 @@ pub enum Spread {
 
 /// Which ids to hand out together: `size` of them, the required ones first, then one after the other by `spread`.
 ///
-/// `all` is every id of the resource, `available` those that are free. A device counts as used by each of its ids that is
-/// not available, and by the required ones. Among equals the device with the fewest picked in this call goes first, then
-/// the order of `all`; the answer names the ids in the order in which they were picked.
+/// `all` is every id of the resource, `available` those that are free. `place` tells what a device lies on, which is what is to be
+/// filled: the device itself, or the GPU whose MIG devices share it. A place counts as used by each of its ids that is not
+/// available, and by the required ones. Among equals the place with the fewest picked in this call goes first, then the device
+/// that is used least, then the order of `all`; the answer names the ids in the order in which they were picked.
 ///
 /// ```
-/// use gpu_sharing::time_slicing::{SharedId, Spread, prefer, replicate};
+/// use gpu_sharing::time_slicing::{SharedId, Spread, ids, prefer};
 ///
-/// let all = [replicate("GPU-1", 2)?, replicate("GPU-2", 2)?].concat();
-/// let pick = |spread| prefer(&all, &all, &[], 2, spread).map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>());
+/// let all: Vec<_> = ids("GPU-1", Some(2))?.chain(ids("GPU-2", Some(2))?).collect();
+/// let pick = |spread| {
+///     let ids = prefer(&all, &all, &[], 2, spread, SharedId::device);
+///     ids.map(|ids| ids.iter().map(ToString::to_string).collect::<Vec<_>>())
+/// };
 /// assert_eq!(pick(Spread::Distributed)?, ["GPU-1::0", "GPU-2::0"]);
 /// assert_eq!(pick(Spread::Packed)?, ["GPU-1::0", "GPU-1::1"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -164,23 +161,7 @@ pub enum Spread {
 /// # Errors
 ///
 /// [`PreferError`] if fewer are available than are needed, or more are required than asked for.
-pub fn prefer(
-    all: &[SharedId],
-    available: &[SharedId],
-    required: &[SharedId],
-    size: usize,
-    spread: Spread,
-) -> Result<Vec<SharedId>, PreferError> {
-    prefer_on(all, available, required, size, spread, SharedId::device)
-}
-
-/// The same where several devices, as the MIG devices of one GPU, share what is to be filled first: `place` tells what a
-/// device lies on. Among the devices of one place, the one that is used least goes first.
-///
-/// # Errors
-///
-/// As [`prefer`].
-pub fn prefer_on<'a>(
+pub fn prefer<'a>(
     all: &'a [SharedId],
     available: &[SharedId],
     required: &[SharedId],
@@ -245,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    fn ids(text: &str) -> Vec<SharedId> {
+    fn parsed(text: &str) -> Vec<SharedId> {
         text.split_whitespace().map(|id| id.parse().unwrap()).collect()
     }
 
@@ -263,18 +244,29 @@ mod tests {
         ] {
             assert!(bad.parse::<SharedId>().is_err(), "{bad}");
         }
-        assert!(replicate("GPU-1::0", 2).is_err());
-        assert_eq!(replicate("GPU-1", 1).unwrap(), ids("GPU-1"));
+        for bad in ["", "GPU-1::0"] {
+            assert!(ids(bad, Some(2)).is_err(), "{bad}");
+        }
+        let made: Vec<_> = ids("GPU-1", Some(2)).unwrap().collect();
+        assert_eq!(made, parsed("GPU-1::0 GPU-1::1"));
     }
 
     #[test]
     fn devices_in_use_count_and_the_required_come_first() {
         #[track_caller]
         fn check(available: &str, required: &str, size: usize, spread: Spread, expected: &str) {
-            let all = ids("a::0 a::1 a::2 b::0 b::1 b::2");
+            let all = parsed("a::0 a::1 a::2 b::0 b::1 b::2");
             assert_eq!(
-                prefer(&all, &ids(available), &ids(required), size, spread).unwrap(),
-                ids(expected)
+                prefer(
+                    &all,
+                    &parsed(available),
+                    &parsed(required),
+                    size,
+                    spread,
+                    SharedId::device
+                )
+                .unwrap(),
+                parsed(expected)
             );
         }
         check("a::2 b::0 b::1 b::2", "", 2, Spread::Distributed, "b::0 b::1");
@@ -285,11 +277,11 @@ mod tests {
 
     #[test]
     fn devices_of_one_place_are_filled_together() {
-        let all = ids("a::0 a::1 b::0 b::1 c::0 c::1");
+        let all = parsed("a::0 a::1 b::0 b::1 c::0 c::1");
         let place = |id: &SharedId| if id.device() == "c" { "second" } else { "first" };
         let check = |available: &str, size, spread, expected: &str| {
-            let chosen = prefer_on(&all, &ids(available), &[], size, spread, place).unwrap();
-            assert_eq!(chosen, ids(expected));
+            let chosen = prefer(&all, &parsed(available), &[], size, spread, place).unwrap();
+            assert_eq!(chosen, parsed(expected));
         };
         check("a::0 a::1 b::0 b::1 c::0 c::1", 2, Spread::Distributed, "a::0 c::0");
         check("a::0 a::1 b::0 b::1 c::0", 2, Spread::Packed, "c::0 a::0");
@@ -298,11 +290,11 @@ mod tests {
 
     #[test]
     fn too_few_is_an_error() {
-        let all = ids("a::0 a::1");
-        assert!(prefer(&all, &all, &[], 3, Spread::Packed).is_err());
-        assert!(prefer(&all, &all, &all, 1, Spread::Packed).is_err());
+        let all = parsed("a::0 a::1");
+        assert!(prefer(&all, &all, &[], 3, Spread::Packed, SharedId::device).is_err());
+        assert!(prefer(&all, &all, &all, 1, Spread::Packed, SharedId::device).is_err());
         assert!(
-            prefer(&all, &ids("x::0 x::1"), &[], 1, Spread::Packed).is_err(),
+            prefer(&all, &parsed("x::0 x::1"), &[], 1, Spread::Packed, SharedId::device).is_err(),
             "unknown ids are not available"
         );
     }
@@ -310,8 +302,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_answer_has_no_id_twice_and_levels_the_devices(devices in 1_usize..5, replicas in 2_u32..5, size in 0_usize..12) {
-            let all: Vec<_> = (0..devices).flat_map(|n| replicate(&format!("GPU-{n}"), replicas).unwrap()).collect();
-            match prefer(&all, &all, &[], size, Spread::Distributed) {
+            let all: Vec<_> = (0..devices).flat_map(|n| ids(&format!("GPU-{n}"), Some(replicas)).unwrap()).collect();
+            match prefer(&all, &all, &[], size, Spread::Distributed, SharedId::device) {
                 Ok(chosen) => {
                     prop_assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), size);
                     let on = |n: usize| chosen.iter().filter(|id| id.device() == format!("GPU-{n}")).count();

@@ -1,5 +1,5 @@
 use gpu_core::{Gpu, GpuUuid, MigDevice};
-use gpu_sharing::time_slicing::SEPARATOR;
+use gpu_sharing::time_slicing::{self, SharedId};
 
 /// A GPU or MIG device that pods can get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,10 +67,9 @@ impl OfferedDevice {
         }
     }
 
-    /// The ids by which the kubelet knows it: its UUID, or `uuid::n` for each replica.
-    pub fn ids(&self) -> impl Iterator<Item = String> + '_ {
-        let whole = self.replicas.is_none().then(|| self.uuid.clone());
-        let replicas = (0..self.replicas.unwrap_or(0)).map(|n| format!("{}{SEPARATOR}{n}", self.uuid));
-        whole.into_iter().chain(replicas)
+    /// The ids by which the kubelet knows it: its UUID, or `uuid::n` for each replica. A UUID that looks like the id of a replica has
+    /// none: no driver's does.
+    pub fn ids(&self) -> impl Iterator<Item = SharedId> + use<> {
+        time_slicing::ids(&self.uuid, self.replicas).into_iter().flatten()
     }
 }

@@ -255,7 +255,7 @@ fn a_device_is_told_with_its_gpu_and_ids_of_its_replicas() {
     assert_eq!(device.gpu.as_ref(), Some(&inventory.gpus[0].uuid));
     let uuid = "MIG-00000000-0000-4000-8000-000000001000";
     assert_eq!(
-        device.ids().collect::<Vec<_>>(),
+        device.ids().map(String::from).collect::<Vec<_>>(),
         [0, 1, 2].map(|n| format!("{uuid}::{n}"))
     );
 }
@@ -266,7 +266,11 @@ fn check_all(platform: Platform, nvml: &Value, config: &Config, expected: Result
     let inventory: Inventory = serde_json::from_value(nvml.clone()).unwrap();
     let device = |device: &OfferedDevice| {
         assert_eq!((&device.gpu, device.instance, device.numa_node), (&None, None, None));
-        format!("{}/{}", device.ids().collect::<Vec<_>>().join(","), device.index)
+        format!(
+            "{}/{}",
+            device.ids().map(String::from).collect::<Vec<_>>().join(","),
+            device.index
+        )
     };
     let set = |set: &ResourceSet| {
         let devices: Vec<_> = set.devices.iter().map(device).collect();
