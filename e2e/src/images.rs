@@ -32,6 +32,7 @@ pub fn stack(programs: &Path) -> Result<Image> {
     let mut layer = Layer::new();
     layer.host_program("/usr/bin/gpu-stack", programs.join("gpu-stack"))?;
     for name in [
+        "config-manager",
         "gpu-device-plugin",
         "gpu-feature-discovery",
         "gpu-mig-manager",

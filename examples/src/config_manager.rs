@@ -11,17 +11,21 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind},
     runtime::{WatchStreamExt as _, watcher},
 };
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::sleep,
-};
+use tokio::time::sleep;
 
 use self::{
     choice::{Choice, Fallback, NoChoice},
     link::Files,
     process::Receiver,
 };
-use crate::{cluster, executor, logging::Logging, program, vendor};
+use crate::{
+    cluster, executor,
+    logging::Logging,
+    names::{self, config_manager as env},
+    program,
+    stop::StopSignals,
+    vendor,
+};
 
 mod choice;
 #[cfg(all(feature = "device-plugin", feature = "node-events"))]
@@ -41,42 +45,42 @@ pub(crate) use self::follow::follow;
 #[command(name = "config-manager", version)]
 struct ConfigManager {
     /// Choose once and end
-    #[arg(long, env = "ONESHOT", value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
+    #[arg(long, env = env::ONESHOT, value_name = "BOOL", default_value = "false", value_parser = vendor::parse_bool,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     oneshot: bool,
 
     /// The file that says where the API server is; in a pod it is known without
-    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
+    #[arg(long, env = names::KUBECONFIG, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
 
     /// The name of this node
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    #[arg(long, env = names::NODE_NAME, value_name = "NAME")]
     node_name: String,
 
     /// The folder of the files
-    #[arg(long, env = "CONFIG_FILE_SRCDIR", value_name = "PATH")]
+    #[arg(long, env = env::CONFIG_FILE_SRCDIR, value_name = "PATH")]
     config_file_srcdir: PathBuf,
 
     /// The link that is made
-    #[arg(long, env = "CONFIG_FILE_DST", value_name = "PATH")]
+    #[arg(long, env = env::CONFIG_FILE_DST, value_name = "PATH")]
     config_file_dst: PathBuf,
 
     #[command(flatten)]
     selection: Selection,
 
     /// Whether a program is signalled when its file is another one, or says something else
-    #[arg(long, env = "SEND_SIGNAL", value_name = "BOOL", default_value = "true", value_parser = vendor::parse_bool,
+    #[arg(long, env = env::SEND_SIGNAL, value_name = "BOOL", default_value = "true", value_parser = vendor::parse_bool,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     send_signal: bool,
 
     /// The number of the signal
-    #[arg(long, env = "SIGNAL", default_value = "1", value_name = "NUMBER", value_parser = process::parse_signal)]
+    #[arg(long, env = env::SIGNAL, default_value = "1", value_name = "NUMBER", value_parser = process::parse_signal)]
     signal: rustix::process::Signal,
 
     /// The program that is signalled, by name or path; the vendor's names stand for ours too
     #[arg(
         long,
-        env = "PROCESS_TO_SIGNAL",
+        env = env::PROCESS_TO_SIGNAL,
         default_value = "nvidia-device-plugin",
         value_name = "NAME"
     )]
@@ -92,7 +96,7 @@ pub(crate) struct Selection {
     /// The label of the node that names a configuration file
     #[arg(
         long,
-        env = "NODE_LABEL",
+        env = env::NODE_LABEL,
         default_value = "nvidia.com/device-plugin.config",
         value_name = "KEY"
     )]
@@ -101,7 +105,7 @@ pub(crate) struct Selection {
     /// The configuration file that is chosen without a label
     #[arg(
         long,
-        env = "DEFAULT_CONFIG",
+        env = env::DEFAULT_CONFIG,
         default_value = "",
         hide_default_value = true,
         value_name = "NAME"
@@ -110,7 +114,7 @@ pub(crate) struct Selection {
 
     /// What is chosen without a label and a default: `named` (the file `default`), `single` (the only file) or `empty` (no
     /// settings), the first that is there; joined by commas
-    #[arg(long, env = "FALLBACK_STRATEGIES", value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, env = env::FALLBACK_STRATEGIES, value_delimiter = ',', value_name = "NAMES")]
     fallback_strategies: Vec<Fallback>,
 }
 
@@ -136,20 +140,26 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 impl ConfigManager {
     async fn run(&self) -> anyhow::Result<()> {
+        let mut signals = StopSignals::new()?;
+        tokio::select! {
+            done = self.manage() => done,
+            signal = signals.recv() => {
+                tracing::info!("{signal}: ending");
+                Ok(())
+            }
+        }
+    }
+
+    /// Once, or for ever.
+    async fn manage(&self) -> anyhow::Result<()> {
         let config = cluster::config(self.kubeconfig.as_deref()).await?;
         let client = Client::try_from(config).context("cannot set up the way to the API server")?;
         let labels = labels(client, &self.node_name, &self.selection.node_label);
         if self.oneshot {
             return self.once(labels).await;
         }
-        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-        tokio::select! {
-            () = self.follow(labels) => bail!("the watch of the node ended"),
-            _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
-            _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
-        }
-        Ok(())
+        self.follow(labels).await;
+        bail!("the watch of the node ended")
     }
 
     async fn once(&self, labels: impl Stream<Item = String>) -> anyhow::Result<()> {

@@ -110,6 +110,7 @@ mod settings;
 #[cfg(feature = "stack")]
 pub mod stack;
 #[cfg(any(
+    feature = "config-manager",
     feature = "device-plugin",
     feature = "feature-discovery",
     feature = "mps-daemon",

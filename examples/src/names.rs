@@ -27,6 +27,34 @@ pub const CONFIG_FILE: &str = "CONFIG_FILE";
 /// The root of the driver's files on the host; the vendor's programs read it too, as all that follow.
 pub const DRIVER_ROOT: &str = "NVIDIA_DRIVER_ROOT";
 
+/// The file that says where the API server is.
+pub const KUBECONFIG: &str = "KUBECONFIG";
+
+/// The name of the node that a program runs on.
+pub const NODE_NAME: &str = "NODE_NAME";
+
+/// What `config-manager` reads, all of it variables of the vendor's; the device plugin reads those by which a file is chosen.
+pub mod config_manager {
+    /// Whether a file is chosen once, and the program ends.
+    pub const ONESHOT: &str = "ONESHOT";
+    /// The folder of the configuration files.
+    pub const CONFIG_FILE_SRCDIR: &str = "CONFIG_FILE_SRCDIR";
+    /// The link that is made to one of them.
+    pub const CONFIG_FILE_DST: &str = "CONFIG_FILE_DST";
+    /// The label of the node that names one.
+    pub const NODE_LABEL: &str = "NODE_LABEL";
+    /// The file that is chosen without a label.
+    pub const DEFAULT_CONFIG: &str = "DEFAULT_CONFIG";
+    /// What is chosen without a label and a default.
+    pub const FALLBACK_STRATEGIES: &str = "FALLBACK_STRATEGIES";
+    /// Whether a program is signalled.
+    pub const SEND_SIGNAL: &str = "SEND_SIGNAL";
+    /// The number of the signal.
+    pub const SIGNAL: &str = "SIGNAL";
+    /// The program that is signalled.
+    pub const PROCESS_TO_SIGNAL: &str = "PROCESS_TO_SIGNAL";
+}
+
 /// What the device plugin reads besides the settings of the vendor's configuration file, whose variables are in
 /// `gpu_sharing::config`. All but [`KUBELET_SOCKET`](device_plugin::KUBELET_SOCKET) and those that
 /// begin with `CDI_` are additions of ours.
@@ -61,16 +89,12 @@ pub mod feature_discovery {
     pub const GFD_CONFIG_FILE: &str = "GFD_CONFIG_FILE";
     /// How MIG devices are labelled.
     pub const MIG_STRATEGY: &str = "MIG_STRATEGY";
-    /// The file that says where the API server is.
-    pub const KUBECONFIG: &str = "KUBECONFIG";
     /// How many requests a second the API server gets.
     pub const KUBE_API_QPS: &str = "KUBE_API_QPS";
     /// How many at once.
     pub const KUBE_API_BURST: &str = "KUBE_API_BURST";
     /// The namespace of the `NodeFeature` object.
     pub const NAMESPACE: &str = "NAMESPACE";
-    /// The name of the node.
-    pub const NODE_NAME: &str = "NODE_NAME";
     /// The name of the program's pod.
     pub const POD_NAME: &str = "POD_NAME";
     /// Whether the node itself is labelled.

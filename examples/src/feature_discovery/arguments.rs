@@ -89,7 +89,7 @@ pub(super) struct Vendor {
 #[derive(Debug, Args)]
 pub(super) struct Cluster {
     /// The file that says where the API server is; in a pod it is known without
-    #[arg(long, env = env::KUBECONFIG, value_name = "PATH")]
+    #[arg(long, env = names::KUBECONFIG, value_name = "PATH")]
     pub(super) kubeconfig: Option<PathBuf>,
 
     /// How many requests per second are sent at most
@@ -108,7 +108,7 @@ pub(super) struct Cluster {
     /// The name of this node
     #[arg(
         long,
-        env = env::NODE_NAME,
+        env = names::NODE_NAME,
         default_value = "",
         hide_default_value = true,
         value_name = "NAME"

@@ -312,8 +312,19 @@ async fn every_flag_of_the_config_manager_changes_what_is_seen_of_it() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     chosen("two");
+    // By each signal, and also while the API server is waited for.
     running.signal(Signal::TERM);
     assert_eq!(running.end(LONG).status.code(), Some(0));
+    for (arguments, signal) in [(&quiet[..], Signal::INT), (&quiet[1..], Signal::QUIT)] {
+        setup.api.state().failures = u32::MAX;
+        let running = Running::start(&mut manager("", arguments));
+        while setup.api.state().failures == u32::MAX {
+            tokio::time::sleep(Duration::from_millis(20)).await; // it has not asked yet
+        }
+        running.signal(signal);
+        let output = running.end(LONG);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
 
     let shown = [
         "oneshot",

@@ -22,6 +22,10 @@ fn every_program_answers_by_both_its_names() {
     for (name, answers) in [
         ("gpu-device-plugin", "gpu-device-plugin"),
         ("nvidia-device-plugin", "gpu-device-plugin"),
+        ("config-manager", "config-manager"),
+        ("gpu-feature-discovery", "gpu-feature-discovery"),
+        ("gpu-mps-daemon", "gpu-mps-daemon"),
+        ("mps-control-daemon", "gpu-mps-daemon"),
         ("gpuctl", "gpuctl"),
         ("gpu-cdi-hook", "gpu-cdi-hook"),
         ("nvidia-cdi-hook", "gpu-cdi-hook"),

@@ -9,9 +9,12 @@ use tokio::sync::watch;
 
 use super::DevicePlugin;
 use crate::device_plugin::Chosen;
+#[cfg(feature = "node-events")]
+use crate::names;
 #[cfg(all(feature = "config-manager", feature = "node-events"))]
 use crate::{
     config_manager::{self, Selection},
+    names::config_manager::CONFIG_FILE_SRCDIR,
     program::BadUsage,
 };
 
@@ -21,7 +24,7 @@ use crate::{
 pub(super) struct ChoiceArguments {
     /// The folder of several configuration files, of which a label of the node names one, in the place of `--config-file`; needs
     /// `--node-name` (an addition of this program)
-    #[arg(long, env = "CONFIG_FILE_SRCDIR", value_name = "PATH")]
+    #[arg(long, env = CONFIG_FILE_SRCDIR, value_name = "PATH")]
     config_file_srcdir: Option<PathBuf>,
 
     #[command(flatten)]
@@ -34,11 +37,11 @@ pub(super) struct ChoiceArguments {
 pub(in crate::device_plugin) struct ClusterArguments {
     /// The name of this node: with it, GPUs that fall ill and recover are told as Events of the node (an addition of this
     /// program)
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    #[arg(long, env = names::NODE_NAME, value_name = "NAME")]
     pub(in crate::device_plugin) node_name: Option<String>,
 
     /// The file that says where the API server is; in a pod it is known without (an addition of this program)
-    #[arg(long, env = "KUBECONFIG", value_name = "PATH")]
+    #[arg(long, env = names::KUBECONFIG, value_name = "PATH")]
     pub(in crate::device_plugin) kubeconfig: Option<PathBuf>,
 }
 
@@ -51,14 +54,18 @@ impl DevicePlugin {
             return Ok(None);
         };
         let Some(node) = &self.cluster.node_name else {
-            anyhow::bail!(BadUsage::new(
-                "CONFIG_FILE_SRCDIR needs the name of the node (NODE_NAME)"
-            ));
+            let needs = format_args!(
+                "--config-file-srcdir ({CONFIG_FILE_SRCDIR}) needs the name of the node: --node-name ({})",
+                names::NODE_NAME
+            );
+            anyhow::bail!(BadUsage::new(needs));
         };
         if self.file.is_given() {
-            anyhow::bail!(BadUsage::new(
-                "CONFIG_FILE_SRCDIR and CONFIG_FILE are not meant together"
-            ));
+            let both = format_args!(
+                "--config-file-srcdir ({CONFIG_FILE_SRCDIR}) and --config-file ({}) are not meant together",
+                names::CONFIG_FILE
+            );
+            anyhow::bail!(BadUsage::new(both));
         }
         let kubeconfig = self.cluster.kubeconfig.as_deref();
         let chosen = config_manager::follow(node, kubeconfig, self.choice.selection.clone(), folder).await?;
