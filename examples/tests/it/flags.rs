@@ -26,8 +26,8 @@ use super::{
 /// What shows of a run.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Whether the program came to the kubelet that only a flag names.
-    other: bool,
+    /// The folder of the kubelet that the program came to.
+    kubelet: PathBuf,
     /// The resources that the kubelet knows, and their devices.
     resources: BTreeMap<String, Vec<Device>>,
     /// Whether all of them are near a processor, and which GPUs are among them.
@@ -45,11 +45,13 @@ struct Seen {
     /// Whether somebody came to the socket of pod resources, and whether probes were answered.
     asked: bool,
     healthz: bool,
-    /// How many claims were in the owners' file while it ran, and after.
-    claims: Option<usize>,
-    left: Option<usize>,
+    /// The owners' file and how many claims were in it, while it ran and after.
+    claims: Option<Claims>,
+    left: Option<Claims>,
     log: String,
 }
+
+type Claims = (&'static str, usize);
 
 impl Seen {
     fn env(&self, name: &str) -> Option<&str> {
@@ -59,6 +61,9 @@ impl Seen {
 
 const MINE: &str = "nvidia.com/mine";
 const MIG: &str = "nvidia.com/mig-1g.10gb";
+
+const OWNERS: &str = "owners.json";
+const USUAL_OWNERS: &str = "usual-owners.json";
 
 const CDI_FEATURES: &str = "disable-ipc-discoverer,enable-coherent-annotations,enable-explicit-driver-libraries";
 
@@ -107,7 +112,7 @@ impl Stage {
         let mut command = self.place.plugin();
         command
             .env("GPU_CDI_DIR", self.path("cdi"))
-            .env("GPU_OWNERS_FILE", self.path("usual-owners.json"));
+            .env("GPU_OWNERS_FILE", self.path(USUAL_OWNERS));
         command
     }
 
@@ -125,7 +130,9 @@ impl Stage {
         };
         let root = self.place.node.root();
         vec![
-            path("kubelet-socket", "other/device-plugins/kubelet.sock", |seen| seen.other),
+            path("kubelet-socket", "other/device-plugins/kubelet.sock", |seen| {
+                seen.kubelet.ends_with("other/device-plugins")
+            }),
             path("config-file", "config.yaml", |seen| {
                 seen.ids.iter().all(|id| id.contains("::"))
             }),
@@ -187,36 +194,30 @@ impl Stage {
             row("exclude-gpus", self.gpu(1), |seen| !seen.offered[1]),
             row("xid-classes", "13=reset-required", |seen| seen.ill),
             row("health-quiet-period", "1s", |seen| seen.recovered),
-            path("owners-file", "owners.json", |seen| seen.claims == Some(2)),
-            row("release-on-exit", "true", |seen| seen.left == Some(0)),
+            path("owners-file", OWNERS, |seen| seen.claims == Some((OWNERS, 2))),
+            row("release-on-exit", "true", |seen| {
+                seen.left.is_some_and(|(_, claims)| claims == 0)
+            }),
             row("listen", &format!("127.0.0.1:{}", self.port), |seen| seen.healthz),
             path("pod-resources-socket", "pod-resources.sock", |seen| seen.asked),
             row("log-format", "json", |seen| {
                 seen.log.lines().all(|line| line.starts_with('{'))
             }),
-            // The variables of these three lead nowhere in the run with all flags.
-            Row {
-                flag: "nvml-library",
-                value: self.place.node.library().display().to_string(),
-                shows: |seen| seen.other,
-            },
-            Row {
-                flag: "driver-root-ctr-path",
-                value: root.display().to_string(),
-                shows: |seen| seen.other,
-            },
+            // Its variable leads to nothing in both runs.
             Row {
                 flag: "host-root",
                 value: root.display().to_string(),
-                shows: |seen| seen.other && seen.has_numa,
+                shows: |seen| seen.has_numa,
             },
         ]
     }
 
-    fn claims(&self) -> Option<usize> {
-        let file = self.path("owners.json");
-        let read = file.exists().then(|| OwnerFile::new(file).read().ok())?;
-        Some(read?.owners.len())
+    fn claims(&self) -> Option<Claims> {
+        let name = [OWNERS, USUAL_OWNERS]
+            .into_iter()
+            .find(|name| self.path(name).exists())?;
+        let file = OwnerFile::new(self.path(name)).read().ok()?;
+        Some((name, file.owners.len()))
     }
 
     /// What can be seen of a run in front of this kubelet, where this resource comes to so many devices.
@@ -229,6 +230,7 @@ impl Stage {
         }
         let two = kubelet.admit("pod", "c", resource, 2).await.expect("it is admitted");
         let mut seen = Seen {
+            kubelet: kubelet.device_plugin_dir().to_owned(),
             ids: two.device_ids,
             answer: two.response,
             claims: self.claims(),
@@ -300,10 +302,18 @@ async fn flags_together(stage: &Stage) -> Vec<&'static str> {
     let rows = stage.rows();
     let (kubelet, other) = (stage.kubelet(".").await, stage.kubelet("other").await);
     let mut plain = stage.plugin();
-    // CDI files are there in both runs; the divided GPU has no device in one, and is not offered whole.
-    plain.env("DEVICE_LIST_STRATEGY", "cdi-cri");
+    // CDI files are there in both runs; the divided GPU has no device in one, and is not offered whole. The host root of that one has
+    // nothing of the machine, the other's variable leads nowhere.
+    let bare = stage.path("bare");
+    fs::create_dir(&bare).expect("a folder");
+    plain.env("DEVICE_LIST_STRATEGY", "cdi-cri").env("GPU_HOST_ROOT", bare);
     let without = stage.watch(plain, &kubelet, GPU, 3, 2).await;
+    assert_eq!(
+        (without.claims, without.left),
+        (Some((USUAL_OWNERS, 3)), Some((USUAL_OWNERS, 3)))
+    );
     fs::remove_dir_all(stage.path("cdi")).expect("a folder");
+    fs::remove_file(stage.path(USUAL_OWNERS)).expect("a file");
 
     let text = "typo: 3\nsharing: { timeSlicing: { resources: [{ name: gpu, rename: mine, replicas: 4 }] } }";
     fs::write(stage.path("config.yaml"), text).expect("a file");
@@ -317,8 +327,10 @@ async fn flags_together(stage: &Stage) -> Vec<&'static str> {
         all.env(variable, "/nonexistent");
     }
     all.args(rows.iter().map(|row| format!("--{}={}", row.flag, row.value)));
-    let mut with = stage.watch(all, &other, MINE, 4, 0).await;
-    with.other = true;
+    // Nothing could be read if these two had no effect; what they do alone is in `flags_alone`.
+    all.arg(format!("--nvml-library={}", stage.place.node.library().display()))
+        .arg(format!("--driver-root-ctr-path={}", stage.place.node.root().display()));
+    let with = stage.watch(all, &other, MINE, 4, 0).await;
     for row in &rows {
         assert!(
             (row.shows)(&with),
@@ -383,6 +395,8 @@ async fn flags_alone(stage: &Stage) -> Vec<&'static str> {
     );
     drop(running);
     vec![
+        "nvml-library",
+        "driver-root-ctr-path",
         "imex-channel-ids",
         "imex-required",
         "fail-on-init-error",
