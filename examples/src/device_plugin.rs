@@ -15,7 +15,10 @@ use tokio::{
 };
 
 pub(crate) use self::choice::Chosen;
-use self::{arguments::DevicePlugin, choice::FileChoice};
+use self::{
+    arguments::{DevicePlugin, meaning::say_unknown_xids},
+    choice::FileChoice,
+};
 use crate::{
     executor, health,
     last_read::LastRead,
@@ -29,7 +32,8 @@ use crate::{
 mod arguments;
 mod choice;
 
-/// The vendor's plugin takes it for "never register".
+/// Variables whose emptiness says something: no file, no socket; of the first, what the vendor's plugin takes for "never register" and
+/// this one refuses.
 const MEANT_EMPTY: &[&str] = &[env::KUBELET_SOCKET, env::OWNERS_FILE, env::POD_RESOURCES_SOCKET];
 
 /// How often the configuration file is looked at.
@@ -72,6 +76,7 @@ async fn serve(plugin: DevicePlugin) -> anyhow::Result<()> {
     // All that answers from outside comes before what may take its time: the label of the node is asked of the API server.
     let mut signals = StopSignals::new()?;
     let mut hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    say_unknown_xids();
     let mut choice = FileChoice::new(plugin.chosen_file().await?);
     let status = watch::Sender::new(Status::default());
     let told = choice.told(status.subscribe());

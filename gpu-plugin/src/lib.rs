@@ -47,6 +47,7 @@ pub mod names;
 mod affinity;
 #[cfg(feature = "gpu")]
 mod allocate;
+mod directory_watch;
 mod error;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -67,7 +68,6 @@ mod resource;
 mod run;
 mod serve;
 mod server;
-mod socket;
 #[cfg(feature = "gpu")]
 mod status;
 

@@ -4,9 +4,7 @@ use gpu_cdi::{DiscoverConfig, HookName, Platform};
 use gpu_core::{GpuUuid, Inventory, nvml::LibrarySearch, ownership::OwnerFile};
 use gpu_sharing::config::Config;
 
-use crate::{
-    Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, error::chain, offer,
-};
+use crate::{Affinity, GpuChoice, HealthPolicy, How, Mps, Offer, OfferedDevice, ResourceSet, Result, offer};
 
 use self::{answers::Prepared, cdi::CdiFiles, footing::Footing};
 pub(crate) use self::{machine::Machine, owners::Claims};
@@ -270,9 +268,4 @@ fn retain(resources: &mut Vec<ResourceSet>, keep: impl Fn(&OfferedDevice) -> boo
         set.devices.retain(&keep);
     }
     resources.retain(|set| !set.is_empty());
-}
-
-/// An error in words, for the remarks.
-fn words(error: &dyn std::error::Error) -> String {
-    chain(error)
 }

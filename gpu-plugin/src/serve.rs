@@ -17,11 +17,11 @@ use tokio::{sync::watch, task::JoinHandle, time};
 
 use crate::{
     Error, Resource, Result,
+    directory_watch::DirectoryWatch,
     error::chain,
     identity::Identity,
     known,
     server::{OPTIONS, Server},
-    socket::DirectoryWatch,
 };
 
 /// Between attempts that may succeed without anybody's help.

@@ -81,8 +81,8 @@ pub(super) struct DevicePlugin {
     exclude_gpus: Vec<GpuRef>,
 
     /// What Xids say of their GPU, as in `94=application,48=fatal`: ignore, application, reset-required (unhealthy until it has
-    /// been sound for a while) or fatal (and only after it was reset); beats `DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS`
-    /// (an addition of this program)
+    /// been sound for a while) or fatal (and only if it was away meanwhile, or waited for a reset and waits no more); beats
+    /// `DP_DISABLE_HEALTHCHECKS` and `DP_ENABLE_HEALTHCHECKS` (an addition of this program)
     #[arg(long, env = env::XID_CLASSES, default_value = "", value_name = "XID=CLASS,…", hide_default_value = true)]
     xid_classes: XidClasses,
 

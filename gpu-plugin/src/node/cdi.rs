@@ -9,7 +9,7 @@ use gpu_cdi::{DriverFiles, GenerateOptions, Kind, NameStrategy, Spec, generate_c
 use gpu_sharing::config::DeviceIdStrategy;
 
 use super::{Machine, NodeConfig, answers::gates, retain};
-use crate::{Answers, ResourceSet, Result, names};
+use crate::{Answers, ResourceSet, Result, error::chain, names};
 
 /// Describes what is offered, for files that are to be written; what cannot be described is not offered, since a pod with it could not
 /// start.
@@ -47,10 +47,7 @@ pub(super) fn describe(
                     .push(format!("{}/{companion}=all", names::CDI_VENDOR));
             }
             Err(error @ gpu_cdi::Error::NothingFound { .. }) => {
-                remarks.push(format!(
-                    "no container gets devices of {companion}: {}",
-                    super::words(&error)
-                ));
+                remarks.push(format!("no container gets devices of {companion}: {}", chain(&error)));
             }
             Err(error) => return Err(error.into()),
         }

@@ -10,8 +10,7 @@ use gpu_core::{
     ownership::{Owner, OwnerFile, OwnershipError},
 };
 
-use super::words;
-use crate::identity::Identity;
+use crate::{error::chain, identity::Identity};
 
 /// Which GPUs are left to others, and which are claimed for device plugins.
 ///
@@ -45,7 +44,7 @@ enum Said {
 impl Said {
     fn of(file: &OwnerFile, wanted: &BTreeSet<GpuUuid>, trouble: &mut Vec<String>) -> Self {
         if let Some(socket) = file.other_driver() {
-            return Self::OtherDriver(words(&OwnershipError::OtherDraDriver { socket }));
+            return Self::OtherDriver(chain(&OwnershipError::OtherDraDriver { socket }));
         }
         match file.read() {
             Ok(owners) => {
@@ -53,7 +52,7 @@ impl Said {
                 Self::Owners(wanted.map(|(gpu, claim)| (gpu, claim.owner)).collect())
             }
             Err(error) => {
-                trouble.push(format!("nobody is asked who owns the GPUs: {}", words(&error)));
+                trouble.push(format!("nobody is asked who owns the GPUs: {}", chain(&error)));
                 Self::Nothing
             }
         }
@@ -100,12 +99,12 @@ impl Claims {
                 return false;
             }
             Err(error @ OwnershipError::OtherDraDriver { .. }) => {
-                self.agreed = Said::OtherDriver(words(&error));
+                self.agreed = Said::OtherDriver(chain(&error));
                 return false;
             }
             Err(error) => {
                 self.agreed = Said::Nothing;
-                let problem = format!("the GPUs are offered without a claim: {}", words(&error));
+                let problem = format!("the GPUs are offered without a claim: {}", chain(&error));
                 self.trouble.push(problem);
             }
         }
@@ -134,7 +133,7 @@ impl Claims {
                 }
             }
             Err(error) => {
-                let problem = format!("GPUs that are offered no more stay claimed: {}", words(&error));
+                let problem = format!("GPUs that are offered no more stay claimed: {}", chain(&error));
                 self.trouble.push(problem);
             }
         }

@@ -50,11 +50,7 @@ impl DevicePlugin {
     }
 
     fn health_policy(&self) -> HealthPolicy {
-        let (policy, unknown) =
-            HealthPolicy::new(&vendor::env(DISABLE_HEALTHCHECKS), &vendor::env(ENABLE_HEALTHCHECKS));
-        for word in unknown {
-            tracing::warn!("`{word}` in {DISABLE_HEALTHCHECKS} or {ENABLE_HEALTHCHECKS} is no Xid and has no effect");
-        }
+        let (policy, _) = vendors_policy();
         let mut policy = policy.with_classes(self.xid_classes.0.clone());
         policy.quiet = match self.health_quiet_period {
             Interval::Every(time) => time,
@@ -81,6 +77,18 @@ impl DevicePlugin {
             Some(folder) => Some(file.kubelet(folder)),
             None => Some(file),
         }
+    }
+}
+
+/// The policy of the vendor's variables, and words in them that mean nothing.
+fn vendors_policy() -> (HealthPolicy, Vec<String>) {
+    HealthPolicy::new(&vendor::env(DISABLE_HEALTHCHECKS), &vendor::env(ENABLE_HEALTHCHECKS))
+}
+
+/// Says which words of the vendor's variables mean nothing; they stay the same as long as the program runs.
+pub(in crate::device_plugin) fn say_unknown_xids() {
+    for word in vendors_policy().1 {
+        tracing::warn!("`{word}` in {DISABLE_HEALTHCHECKS} or {ENABLE_HEALTHCHECKS} is no Xid and has no effect");
     }
 }
 

@@ -6,11 +6,7 @@ use gpu_cdi::{
 };
 use gpu_core::Inventory;
 
-use crate::{
-    Result,
-    names::TEGRA_DEVICE,
-    node::{Machine, words},
-};
+use crate::{Result, error::chain, names::TEGRA_DEVICE, node::Machine};
 
 /// Describes the GPUs; no spec where nothing can be described. What cannot be is told in words, and what is missing from the spec in
 /// the remarks.
@@ -32,7 +28,7 @@ pub(super) fn describe(
     match generated {
         Ok(Generated { spec, skipped }) => Ok((Some(spec), words_of(&skipped))),
         Err(gpu_cdi::Error::NothingToDescribe { skipped }) => Ok((None, words_of(&skipped))),
-        Err(error @ gpu_cdi::Error::NothingFound { .. }) => Ok((None, vec![words(&error)])),
+        Err(error @ gpu_cdi::Error::NothingFound { .. }) => Ok((None, vec![chain(&error)])),
         Err(error) => Err(error.into()),
     }
 }
