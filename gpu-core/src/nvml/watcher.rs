@@ -26,6 +26,9 @@ pub struct WatchConfig {
     pub refresh: Duration,
 }
 
+/// When a watcher reads for the first time, or at its first look if that is sooner.
+const FIRST_READING: Duration = Duration::from_millis(250);
+
 impl Default for WatchConfig {
     fn default() -> Self {
         Self {
@@ -139,19 +142,13 @@ struct Watch {
 
 impl Watch {
     fn run(&mut self, messages: &mpsc::Receiver<Message>) {
-        let mut refreshed = Instant::now();
-        // The caller's reading may be old.
-        let mut read = true;
+        // The caller's reading may be old: all is read anew, once whoever starts has had the driver to itself.
+        let mut refreshed = None;
+        let mut wait = FIRST_READING.min(self.config.interval);
         loop {
-            if read {
-                if self.read().is_break() {
-                    return;
-                }
-                refreshed = Instant::now();
-            }
-            read = match messages.recv_timeout(self.config.interval) {
+            let read = match messages.recv_timeout(wait) {
                 // It is delivered, and may come with more.
-                Ok(Message::Health(Watched::Event(_))) => self.looks_different(),
+                Ok(Message::Health(Watched::Event(_))) => refreshed.is_none() || self.looks_different(),
                 Ok(Message::Health(Watched::Interrupted(error))) => {
                     if self.gate.deliver(NodeEvent::Interrupted(error)).is_break() {
                         return;
@@ -160,9 +157,19 @@ impl Watch {
                 }
                 // The reading says so of the GPU, and what else is different.
                 Ok(Message::Health(Watched::Lost(_))) => true,
-                Err(RecvTimeoutError::Timeout) => refreshed.elapsed() >= self.config.refresh || self.looks_different(),
+                Err(RecvTimeoutError::Timeout) => {
+                    let is_old = |read: Instant| read.elapsed() >= self.config.refresh;
+                    refreshed.is_none_or(is_old) || self.looks_different()
+                }
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             };
+            if read {
+                if self.read().is_break() {
+                    return;
+                }
+                refreshed = Some(Instant::now());
+                wait = self.config.interval;
+            }
         }
     }
 
