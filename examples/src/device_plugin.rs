@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
-use gpu_plugin::{Ailment, NodeConfig, ResourceStatus, Status, gpu_core::ownership::Owner};
+use gpu_plugin::{Status, gpu_core::ownership::Owner};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{Notify, watch},
@@ -18,19 +18,20 @@ pub(crate) use self::choice::Chosen;
 use self::{
     arguments::{DevicePlugin, meaning::say_unknown_xids},
     choice::FileChoice,
+    config_file::ConfigFile,
+    probes::probes,
 };
 use crate::{
     executor, health,
-    last_read::LastRead,
-    metrics::{self, Kind, Metric},
-    names::{self, device_plugin as env},
+    names::device_plugin as env,
     program,
-    settings::Settings,
     stop::{self, StopSignals},
 };
 
 mod arguments;
 mod choice;
+mod config_file;
+mod probes;
 
 /// Variables whose emptiness says something: no file, no socket; of the first, what the vendor's plugin takes for "never register" and
 /// this one refuses.
@@ -139,140 +140,6 @@ async fn serve(plugin: DevicePlugin) -> anyhow::Result<()> {
             .context("cannot give up the GPUs")?;
     }
     Ok(())
-}
-
-/// `/healthz` is well as long as the program runs; `/readyz` while the kubelet has all that there is to offer, as the newest
-/// configuration wants it.
-fn probes(status: watch::Receiver<Status>) -> impl Fn(&str) -> Option<health::Answer> {
-    move |path| match path {
-        "/healthz" => Some(Ok("ok".to_owned())),
-        "/readyz" => Some(ready(&status.borrow()).map(|()| "ok".to_owned())),
-        health::METRICS => Some(Ok(metrics::text(metrics_of(&status.borrow())))),
-        _ => None,
-    }
-}
-
-fn ready(status: &Status) -> Result<(), String> {
-    status.ready()?;
-    match &status.refused {
-        Some(reason) => Err(format!("the configuration in force stays: {reason}")),
-        None => Ok(()),
-    }
-}
-
-fn metrics_of(status: &Status) -> Vec<Metric> {
-    let resources = &status.resources;
-    let health = |resource: &ResourceStatus| {
-        let count = |health: &str, count: usize| {
-            let labels = vec![("resource", resource.name.to_string()), ("health", health.to_owned())];
-            (labels, count as u64)
-        };
-        let unhealthy = resource.devices.saturating_sub(resource.healthy);
-        [count("healthy", resource.healthy), count("unhealthy", unhealthy)]
-    };
-    let registered = |resource: &ResourceStatus| {
-        let labels = vec![("resource", resource.name.to_string())];
-        (labels, u64::from(resource.registered))
-    };
-    let ailing = |ailment: &Ailment| {
-        let part = &ailment.part;
-        let mut labels = vec![("gpu", part.gpu.to_string()), ("health", ailment.health.to_string())];
-        let instances = [
-            ("gpu_instance", part.gpu_instance),
-            ("compute_instance", part.compute_instance),
-        ];
-        labels.extend(
-            instances
-                .into_iter()
-                .filter_map(|(name, id)| Some((name, id?.to_string()))),
-        );
-        (labels, 1)
-    };
-    vec![
-        Metric {
-            name: names::metrics::PLUGIN_DEVICES,
-            help: "Devices that the kubelet is told, replicas counted",
-            kind: Kind::Gauge,
-            samples: resources.iter().flat_map(health).collect(),
-        },
-        Metric {
-            name: names::metrics::PLUGIN_REGISTERED,
-            help: "Whether the kubelet has registered a resource and listens",
-            kind: Kind::Gauge,
-            samples: resources.iter().map(registered).collect(),
-        },
-        Metric {
-            name: names::metrics::PLUGIN_AILING,
-            help: "GPUs, or instances of them, that are suspect or unhealthy",
-            kind: Kind::Gauge,
-            samples: status.ailments.iter().map(ailing).collect(),
-        },
-        Metric {
-            name: names::metrics::PLUGIN_CONFIG_REFUSED,
-            help: "Whether the newest configuration is refused and the one before it in force",
-            kind: Kind::Gauge,
-            samples: vec![(Vec::new(), u64::from(status.refused.is_some()))],
-        },
-        Metric {
-            name: names::metrics::PLUGIN_PROBLEMS,
-            help: "How many things are amiss on the node; the log names them",
-            kind: Kind::Gauge,
-            samples: vec![(Vec::new(), status.problems.len() as u64)],
-        },
-    ]
-}
-
-/// The configuration file, which is taken over or refused.
-struct ConfigFile(LastRead);
-
-impl ConfigFile {
-    fn new(settings: Settings) -> Self {
-        Self::say(&settings);
-        Self(LastRead::new(settings.text))
-    }
-
-    fn say(settings: &Settings) {
-        for warning in &settings.warnings {
-            tracing::warn!("{warning}");
-        }
-        tracing::debug!("running with {:?}", settings.config);
-    }
-
-    /// Whether the file is another than it was read last.
-    fn changed(&mut self, plugin: &DevicePlugin) -> bool {
-        self.0.look(plugin.config_text())
-    }
-
-    /// Takes the file over, or keeps what is in force and says why.
-    fn read(&mut self, plugin: &DevicePlugin, configs: &watch::Sender<NodeConfig>, status: &watch::Sender<Status>) {
-        self.0.look(plugin.config_text());
-        let read = || {
-            let settings = plugin.settings()?;
-            let config = plugin.node_config(&settings.config)?;
-            anyhow::Ok((settings, config))
-        };
-        match read() {
-            Ok((settings, config)) => {
-                Self::say(&settings);
-                // Before it is handed on, since it may be refused there; one that was refused is tried again.
-                let mut refused = false;
-                status.send_if_modified(|status| {
-                    refused = status.refused.take().is_some();
-                    refused
-                });
-                configs.send_if_modified(|known| {
-                    let changed = *known != config;
-                    *known = config;
-                    changed || refused
-                });
-            }
-            Err(error) => {
-                let reason = program::chain(&error);
-                tracing::error!("the configuration in force stays: {reason}");
-                status.send_modify(|status| status.refused = Some(reason));
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -24,9 +24,11 @@ use crate::{
     stop,
 };
 
+mod keeper;
 mod node;
 mod run;
 mod shared_memory;
+mod told;
 
 /// Runs a daemon of the Multi-Process Service for each resource that containers share by MPS.
 ///

@@ -1,6 +1,7 @@
 use std::{fs, path::Path};
 
 use clap::CommandFactory;
+use gpu_plugin::NodeConfig;
 use gpu_sharing::config::{MigStrategy, Sharing};
 
 use super::{
