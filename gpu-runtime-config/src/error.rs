@@ -197,6 +197,13 @@ pub enum Error {
         /// The first key that differs.
         key: String,
     },
+    /// A file that would be edited has a name that cannot be kept in the receipt, so that nobody could take the edit back.
+    /// Give it a name that is UTF-8.
+    #[error("`{}` is not edited: its name is not UTF-8, and no receipt could name it", path.display())]
+    NotUtf8 {
+        /// The file, or a folder that would be made for it.
+        path: PathBuf,
+    },
     /// A recorded receipt is not one of ours.
     #[error("the receipt is not usable: {reason}")]
     Receipt {

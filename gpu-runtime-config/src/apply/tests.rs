@@ -1,12 +1,13 @@
 #![expect(clippy::disallowed_methods, reason = "a node is made and looked at")]
 
 use std::{
+    ffi::OsStr,
     fs,
-    os::unix::{fs::PermissionsExt as _, net::UnixListener},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, net::UnixListener},
 };
 
 use super::*;
-use crate::{Runtime, Settings, containerd, revert};
+use crate::{Runtime, Settings, containerd, docker, revert};
 
 const MAIN: &str = "/etc/containerd/config.toml";
 const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
@@ -449,6 +450,58 @@ fn an_engine_that_accepts_no_connections_is_not_waited_for_after_the_stop() {
         (Some("version = 3\n"), None)
     );
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_file_whose_name_is_not_utf8_is_not_edited_and_one_beside_it_is() {
+    let node = Node::new("");
+    let root = node.root.path();
+    let folder = Path::new("/etc/containerd");
+    let settings = Settings {
+        runtimes: vec![Runtime::new("nvidia", "/t/n")],
+        ..Settings::default()
+    };
+
+    let daemon = folder.join(OsStr::from_bytes(b"d\xff.json"));
+    let found = read_file(root, &daemon).unwrap();
+    let error = docker::configure(&found, &[], &settings, None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`/etc/containerd/d\u{fffd}.json` is not edited: its name is not UTF-8, and no receipt could name it"
+    );
+
+    // It imports the drop-in, so that nothing of it changes; its receipt has its name.
+    let main = folder.join(OsStr::from_bytes(b"m\xff.toml"));
+    let text = "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n";
+    fs::write(node.path("/etc/containerd").join(main.file_name().unwrap()), text).unwrap();
+    let how = Apply {
+        main: main.clone(),
+        ..node.apply(None)
+    };
+    let files = read_containerd(root, &main, DROP_IN.as_ref(), None).unwrap();
+    let placement = containerd::Placement::Auto;
+    let plan = containerd::configure(&files, Some("2.1".parse().unwrap()), placement, &settings, None).unwrap();
+    node.carry_out(&plan, &how).unwrap();
+    assert!(node.text(DROP_IN).is_some());
+    let receipt = read_receipt(root, &main).unwrap().expect("a receipt");
+    let found: Vec<_> = receipt.paths().map(|path| read_file(root, path).unwrap()).collect();
+    node.carry_out(&revert(&found, &receipt).unwrap(), &how).unwrap();
+    assert!(node.text(DROP_IN).is_none());
+    assert!(read_receipt(root, &main).unwrap().is_none());
+}
+
+#[test]
+fn a_folder_whose_name_is_not_utf8_is_not_made() {
+    let node = Node::new("version = 3\n");
+    let before = node.names();
+    let plan = node.plan();
+    let conf_d = node.path("/etc/containerd/conf.d");
+    std::os::unix::fs::symlink(OsStr::from_bytes(b"/etc/d\xff"), &conf_d).unwrap();
+    let error = node.carry_out(&plan, &node.apply(None)).unwrap_err();
+    assert!(matches!(error, Error::Config(ConfigError::NotUtf8 { .. })), "{error}");
+    fs::remove_file(conf_d).unwrap();
+    assert_eq!(node.names(), before);
+    assert_eq!(node.text(MAIN).as_deref(), Some("version = 3\n"));
 }
 
 #[test]
