@@ -180,8 +180,10 @@ pub enum Error {
         key: String,
     },
     /// The value does not fit the key.
-    #[error("`{value}` does not fit `{key}`: {expected}")]
+    #[error("`{value}` does not fit `{key}`{}: {expected}", of(path.as_deref()))]
     InvalidValue {
+        /// The file that holds it; `None` for one that is to be set.
+        path: Option<PathBuf>,
         /// The key, dotted.
         key: String,
         /// The value as given.
@@ -219,4 +221,8 @@ impl Error {
             reason: "it is the main file",
         }
     }
+}
+
+fn of(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!(" of `{}`", path.display()))
 }
