@@ -55,6 +55,9 @@ pub mod config_manager {
     pub const PROCESS_TO_SIGNAL: &str = "PROCESS_TO_SIGNAL";
 }
 
+/// The toolkit's `config.toml`.
+pub const TOOLKIT_CONFIG_FILE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
+
 /// What the device plugin reads besides the settings of the vendor's configuration file, whose variables are in
 /// `gpu_sharing::config`. All but [`KUBELET_SOCKET`](device_plugin::KUBELET_SOCKET) and those that
 /// begin with `CDI_` are additions of ours.
