@@ -147,8 +147,7 @@ impl<'a> Search<'a> {
     fn new(model: &'a Model, stage: &'a Stage, priced: &'a Priced, part: &'a [usize], below: u32) -> Self {
         let mut open = model.right_hand_side(stage);
         let mut value = 0;
-        for (gpu, &option) in priced.lead.iter().enumerate().filter(|(gpu, _)| !part.contains(gpu)) {
-            let _ = gpu;
+        for (_, &option) in priced.lead.iter().enumerate().filter(|(gpu, _)| !part.contains(gpu)) {
             value += model.value(stage, option);
             model.each_entry(stage, option, |row, n| open[row] -= n);
         }
