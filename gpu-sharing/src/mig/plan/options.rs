@@ -30,7 +30,7 @@ impl Pool {
         &self.cost[option as usize]
     }
 
-    fn push(&mut self, supply: impl Iterator<Item = (u16, u8)>, cost: Costs) -> u32 {
+    pub(super) fn push(&mut self, supply: impl Iterator<Item = (u16, u8)>, cost: Costs) -> u32 {
         let start = to_u32(self.supply.len());
         self.supply.extend(supply.filter(|&(_, n)| n > 0));
         self.range.push((start, to_u32(self.supply.len())));

@@ -270,15 +270,10 @@ impl Row {
             row.fewest = fewest(row.whole, &row.parts).unwrap_or(u32::MAX);
         }
         for held in gpu.instances.iter().filter(|held| held.pinned) {
-            let declared = rows
+            let row = rows
                 .iter()
                 .find(|row| gpu.board.profile(row.index) == &held.instance.profile);
-            let all_known = held
-                .parts()
-                .iter()
-                .filter(|part| part.pinned)
-                .all(|part| declared.is_some_and(|row| row.parts.iter().any(|&(size, _)| size == part.slices)));
-            if declared.is_none() || !all_known || !enough(gpu, declared) {
+            if !row.is_some_and(|row| row.has(gpu, held)) {
                 return Err(PlanError::Pinned {
                     gpu: gpu.name.clone(),
                     instance: held.instance.clone(),
@@ -288,21 +283,26 @@ impl Row {
         Ok(rows)
     }
 
+    /// Whether of each size that is in use in an instance as many are declared as are in use on the GPU.
+    fn has(&self, gpu: &GpuState, held: &Held) -> bool {
+        let same = gpu
+            .instances
+            .iter()
+            .filter(|other| other.instance.profile == held.instance.profile);
+        let in_use: Vec<_> = same.flat_map(Held::parts).filter(|part| part.pinned).collect();
+        let used =
+            |size: u32| u32::try_from(in_use.iter().filter(|part| part.slices == size).count()).unwrap_or(u32::MAX);
+        let declared = |part: &Part| {
+            self.parts
+                .iter()
+                .any(|&(size, n)| size == part.slices && used(size) <= n)
+        };
+        held.parts().iter().filter(|part| part.pinned).all(declared)
+    }
+
     fn count(&self) -> u32 {
         self.parts.iter().map(|&(_, n)| n).fold(0, u32::saturating_add)
     }
-}
-
-/// Whether as many compute instances are declared as are in use, size by size.
-fn enough(gpu: &GpuState, row: Option<&Row>) -> bool {
-    let Some(row) = row else { return false };
-    let profile = gpu.board.profile(row.index);
-    let held = gpu.instances.iter().filter(|held| held.instance.profile == *profile);
-    let used: Vec<_> = held.flat_map(Held::parts).filter(|part| part.pinned).collect();
-    row.parts.iter().all(|&(size, n)| {
-        let of_size = used.iter().filter(|part| part.slices == size).count();
-        u32::try_from(of_size).is_ok_and(|used| used <= n)
-    })
 }
 
 /// The cheapest way to have exactly what is declared.
