@@ -116,10 +116,12 @@ pub(crate) fn exactly(gpu: &Gpu, declared: &BTreeMap<Profile, u32>) -> Option<Co
     })
 }
 
+/// What lies somewhere: a compute instance, or a GPU instance without any. Profile, place, place in it, pinned.
+type Thing = (Profile, Placement, Option<(u32, u32)>, bool);
+
 /// The least cost of making one GPU the same as another of its board, where nothing that is in use goes; `None` if it has to.
 pub(crate) fn same(gpu: &Gpu, target: &[Held]) -> Option<Cost> {
-    // Every thing with a place: GPU instances without compute instances, and compute instances.
-    let things = |instances: &[Held]| -> Vec<(Profile, Placement, Option<(u32, u32)>, bool)> {
+    let things = |instances: &[Held]| -> Vec<Thing> {
         let of = |held: &Held| {
             let thing = |part: Option<&Part>| {
                 let (place, pinned) = part.map_or((None, false), |part| (Some((part.0, part.1)), part.2));
@@ -133,7 +135,7 @@ pub(crate) fn same(gpu: &Gpu, target: &[Held]) -> Option<Cost> {
         instances.iter().flat_map(of).collect()
     };
     let (before, after) = (things(&gpu.instances), things(target));
-    let has = |all: &[(Profile, Placement, Option<(u32, u32)>, bool)], one: &(Profile, Placement, _, bool)| {
+    let has = |all: &[Thing], one: &Thing| {
         all.iter()
             .any(|other| (&other.0, other.1, other.2) == (&one.0, one.1, one.2))
     };
@@ -142,9 +144,7 @@ pub(crate) fn same(gpu: &Gpu, target: &[Held]) -> Option<Cost> {
         return None;
     }
     // A GPU instance without compute instances that gets some stays.
-    let filled = |one: &&&(Profile, Placement, Option<(u32, u32)>, bool)| {
-        one.2.is_none() && target.iter().any(|held| held.profile == one.0 && held.at == one.1)
-    };
+    let filled = |one: &&&Thing| one.2.is_none() && target.iter().any(|held| held.profile == one.0 && held.at == one.1);
     let destroyed = gone.len() - gone.iter().filter(filled).count();
     let differs = !gone.is_empty() || after.iter().any(|one| !has(&before, one)) || !gpu.enabled;
     let slots = target
