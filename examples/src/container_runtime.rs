@@ -8,13 +8,14 @@ use std::{
     ffi::OsString,
     io::Write as _,
     os::unix::process::CommandExt as _,
+    path::Path,
     process::{Command, ExitCode},
 };
 
 use anyhow::anyhow;
 use gpu_cdi::runtime::Invocation;
 
-use crate::toolkit_config;
+use crate::toolkit_config::ToolkitConfig;
 
 mod container;
 mod log;
@@ -22,6 +23,9 @@ mod low_level;
 
 use container::Container;
 use log::Log;
+
+/// The kernel's modules, the driver's among them where it is loaded.
+const MODULES: &str = "/proc/modules";
 
 /// Runs the runtime with these arguments, the program's name first; returns only if it cannot.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -48,11 +52,11 @@ fn run(invocation: &Invocation, arguments: &[OsString], log: &mut Log) -> anyhow
             env!("CARGO_PKG_VERSION")
         );
     }
-    let config = toolkit_config::read(None)?;
-    log.configure(&config, invocation);
-    let runtime = low_level::find(&config.runtimes)?;
+    let toolkit = ToolkitConfig::read(None)?;
+    log.configure(&toolkit, invocation);
+    let runtime = low_level::find(&toolkit.config.runtimes)?;
     if invocation.makes_container {
-        Container::read(invocation.config())?.prepare(&config, log)?;
+        Container::read(invocation.config())?.prepare(&toolkit, Path::new(MODULES), log)?;
     }
     log.debug(&format!("becomes `{}`", runtime.display()));
     let error = Command::new(&runtime).args(arguments).exec();

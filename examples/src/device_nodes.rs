@@ -39,6 +39,20 @@ pub(crate) fn is_missing(node: &Node, dev_root: &Path) -> io::Result<bool> {
     }
 }
 
+/// Makes those of the nodes that are missing. What cannot be made is logged: the driver's own program may do better, and what
+/// has no node is left out of CDI files.
+#[cfg(any(feature = "mig-manager", feature = "toolkit"))]
+pub(crate) fn make(nodes: &[Node], dev_root: &Path) {
+    for node in nodes {
+        let path = here(node, dev_root);
+        match create(node, dev_root) {
+            Ok(true) => tracing::info!("made `{}`", path.display()),
+            Ok(false) => {}
+            Err(error) => tracing::warn!("cannot make `{}`: {error}", path.display()),
+        }
+    }
+}
+
 /// Makes a node that is missing; whether it was. One of that path which is another device is an error.
 pub(crate) fn create(node: &Node, dev_root: &Path) -> io::Result<bool> {
     if !is_missing(node, dev_root)? {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, Parser};
 
-use crate::{executor, hardware::Hardware, logging::Logging, program, vendor};
+use crate::{executor, hardware::Hardware, logging::Logging, names, program, vendor};
 
 mod attempt;
 mod cdi;
@@ -111,7 +111,7 @@ struct MigManager {
     #[arg(
         short = 't',
         long,
-        env = "NVIDIA_DRIVER_ROOT",
+        env = names::DRIVER_ROOT,
         default_value = "/run/nvidia/driver",
         value_name = "PATH"
     )]
@@ -184,7 +184,7 @@ struct Ours {
     change_seconds: u64,
 
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
-    #[arg(long, env = "GPU_NVML_LIBRARY", value_name = "PATH")]
+    #[arg(long, env = names::NVML_LIBRARY, value_name = "PATH")]
     nvml_library: Option<PathBuf>,
 }
 

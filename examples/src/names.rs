@@ -27,6 +27,9 @@ pub const CONFIG_FILE: &str = "CONFIG_FILE";
 /// The root of the driver's files on the host; the vendor's programs read it too, as all that follow.
 pub const DRIVER_ROOT: &str = "NVIDIA_DRIVER_ROOT";
 
+/// The toolkit's `config.toml`.
+pub const TOOLKIT_CONFIG_FILE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
+
 /// What the device plugin reads besides the settings of the vendor's configuration file, whose variables are in
 /// `gpu_sharing::config`. All but [`KUBELET_SOCKET`](device_plugin::KUBELET_SOCKET) and those that
 /// begin with `CDI_` are additions of ours.

@@ -1,6 +1,7 @@
 //! `gpu-stack`: all programs in one executable, called by the name it is called under, or by its first argument.
 //!
-//! A container image holds it once and a link for each program, the vendor's names among them.
+//! A container image holds it once and a link for each program, the vendor's names among them. `gpu-container-runtime` is
+//! none of them: it is installed on hosts of any make, as a static executable that loads nothing, and this one loads NVML.
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 

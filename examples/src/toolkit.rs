@@ -3,9 +3,9 @@
 //! It installs the container runtime and the hooks, describes the GPUs for CDI and again when they change, makes the engine
 //! offer the runtime, and takes that back when it ends. What is installed stays: containers refer to it.
 //!
-//! Whatever can be told beforehand is: programs that are missing and an engine's file that cannot be understood end it before
-//! anything is changed, as they end the vendor's. An engine that does not come up with its new file gets its old one back, and
-//! the node keeps the rest: who finds the devices without the engine can use them.
+//! What would fail is looked for first: programs that are missing, and an engine's file that cannot be understood, end it before
+//! anything is changed, as they end the vendor's program. An engine that does not come up with its new file gets its old one
+//! back, and the node keeps the rest: whoever finds the devices without the engine can use them.
 //!
 //! The driver's library is loaded by a child of this program, which describes the node and ends: the memory that it takes is
 //! given back with it, a driver that hangs or breaks keeps the engine's set-up from nothing, and one that is replaced is not
@@ -13,7 +13,7 @@
 
 use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, ValueEnum};
 use gpu_runtime_config::apply::Stop;
 
 use crate::{executor, host_root, logging::Logging, program, stop::StopSignals, vendor};
@@ -32,6 +32,7 @@ mod nodes;
 mod pid_file;
 mod programs;
 mod restart;
+mod runtime_settings;
 mod spec_file;
 mod specs;
 mod target;
@@ -43,6 +44,10 @@ use specs::Specs;
 
 /// How often the node's driver and device nodes are looked at.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How long the engine is waited for when its files are taken back, another program that is changing them included: what comes
+/// after it takes two seconds at most, and Kubernetes gives thirty unless told otherwise.
+const END: Duration = Duration::from_secs(25);
 
 /// Installs the container runtime and hooks on this node, describes its GPUs, and sets up the container engine.
 ///
@@ -58,8 +63,15 @@ struct Toolkit {
     logging: Logging,
 
     /// Describes the node once and ends: what this program has a child of its own do
-    #[arg(long, hide = true)]
-    describe: bool,
+    #[arg(long, hide = true, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "first")]
+    describe: Option<Describe>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Describe {
+    First,
+    /// One that looks as it did
+    Again,
 }
 
 /// Runs `gpu-toolkit` with these arguments, the program's name first.
@@ -69,10 +81,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     program::run(|| {
         toolkit.logging.start()?;
         let arguments = Arc::new(toolkit.arguments);
-        arguments.check();
+        arguments.check()?;
         host_root::check(&arguments.host_root)?;
-        if toolkit.describe {
-            return specs::describe(&arguments);
+        if let Some(describe) = toolkit.describe {
+            return specs::describe(&arguments, describe == Describe::Again);
         }
         if arguments.dry_run {
             return executor::run(dry_run::run(&arguments));
@@ -109,7 +121,22 @@ async fn run(arguments: Arc<Arguments>) -> anyhow::Result<()> {
     if arguments.no_daemon || arguments.no_runtime_config {
         return Ok(());
     }
-    engine_setup::take_back(&arguments)
+    end(arguments, &mut signals).await
+}
+
+/// Takes back what was set in the engine's files. A signal, or having taken long, ends the waiting: files that are taken back
+/// then stay so, and others as they are.
+async fn end(arguments: Arc<Arguments>, signals: &mut StopSignals) -> anyhow::Result<()> {
+    let stop = Stop::default();
+    let other = stop.clone();
+    let mut working = tokio::task::spawn_blocking(move || engine_setup::take_back(&arguments, &other));
+    tokio::select! {
+        result = &mut working => return result?,
+        signal = signals.recv() => tracing::info!("{signal}: nothing is waited for any longer"),
+        () = tokio::time::sleep(END) => tracing::warn!("nothing is waited for any longer, after {} s", END.as_secs()),
+    }
+    stop.stop();
+    working.await?
 }
 
 /// Does on another thread what may wait for an engine; `None` if a signal came meanwhile, which ends it early.

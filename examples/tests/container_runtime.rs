@@ -111,39 +111,6 @@ fn its_version_is_told_before_the_runtimes() {
 }
 
 #[test]
-fn without_a_driver_a_container_that_asks_is_named_with_what_it_starts_without() {
-    let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
-    if modules.lines().any(|line| line.starts_with("nvidia ")) {
-        return; // what cannot be found is an error on this machine
-    }
-    let host = Host::new("[nvidia-container-runtime]\ndebug = \"file.log\"");
-    let before = host.ask("NVIDIA_VISIBLE_DEVICES=0,7");
-    let output = host.run(CREATE);
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), CREATE);
-    assert_eq!(host.config(), before);
-    let expected = "container name: it starts without nvidia.com/gpu=0, nvidia.com/gpu=7, which it asks for: \
-                    no NVIDIA driver is loaded, and ";
-    let file = fs::read_to_string(host.path("bundle/file.log")).expect("the log of the configuration");
-    assert!(file.starts_with(&format!("warning: {expected}")), "{file}");
-    let log = fs::read_to_string(host.path("bundle/log.json")).expect("the engine's log");
-    let line: Value = serde_json::from_str(&log).expect("JSON");
-    assert_eq!(line["level"], "warning");
-    let text = line["msg"].as_str().unwrap_or_default();
-    assert!(
-        text.starts_with(&format!("gpu-container-runtime: {expected}")),
-        "{text}"
-    );
-
-    let host = Host::new("");
-    host.ask("PATH=/bin");
-    assert!(host.run(CREATE).status.success());
-    assert!(
-        !host.path("bundle/log.json").exists(),
-        "nothing is said of one that asks for nothing"
-    );
-}
-
-#[test]
 fn a_key_that_nothing_reads_is_told_with_its_line() {
     let host = Host::new("[nvidia-container-runtime]\ndebug = \"file.log\"\nrunime = \"crun\"\n[features]");
     host.ask("NVIDIA_VISIBLE_DEVICES=0");

@@ -79,6 +79,19 @@ impl Host {
             .env("CREATE_DEVICE_NODES", "none");
         command
     }
+
+    /// A toolkit that has set up the node; what it says is in [`log`](Self::log).
+    fn daemon(&self) -> Daemon {
+        let log = fs::File::create(self.path("log")).expect("a new file");
+        let child = self.toolkit().stderr(log).spawn();
+        let daemon = Daemon(child.expect("the program runs"));
+        wait_for("the node is set up", || self.log().contains("waiting for SIGTERM"));
+        daemon
+    }
+
+    fn log(&self) -> String {
+        self.text("log").unwrap_or_default()
+    }
 }
 
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
@@ -91,6 +104,26 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
 
 /// A daemon that does not outlive its test.
 struct Daemon(Child);
+
+impl Daemon {
+    fn terminate(&self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program runs");
+    }
+
+    /// Its exit code.
+    #[track_caller]
+    fn end_within(&mut self, limit: Duration) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().expect("its state") {
+                return status.code();
+            }
+            assert!(start.elapsed() < limit, "it runs for more than {limit:?}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
 
 impl Drop for Daemon {
     fn drop(&mut self) {
@@ -145,29 +178,41 @@ fn a_node_is_set_up_once_and_given_back_at_the_end() {
     set_up(&["--no-daemon"]);
     assert_eq!(paths.map(identity), before, "nothing is written twice");
 
-    let mut daemon = Daemon(host.toolkit().stderr(Stdio::null()).spawn().expect("the program runs"));
-    wait_for("it holds its file", || {
-        host.text("toolkit.pid")
-            .is_some_and(|text| text.trim() == daemon.0.id().to_string())
-    });
-    // Its signal handlers come right after; ended before them it would leave everything as it is.
-    sleep(Duration::from_millis(200));
+    let mut daemon = host.daemon();
+    let holder = host.text("toolkit.pid").expect("its file");
+    assert_eq!(holder.trim(), daemon.0.id().to_string());
     let second = host.toolkit().output().expect("the program runs");
     assert!(String::from_utf8_lossy(&second.stderr).contains("another gpu-toolkit holds"));
-    let killed = Command::new("kill")
-        .arg(daemon.0.id().to_string())
-        .status()
-        .expect("kill runs");
-    assert!(killed.success());
-    wait_for("it ends", || {
-        fs::metadata(format!("/proc/{}/exe", daemon.0.id())).is_err()
-    });
-    assert!(daemon.0.wait().expect("it ended").success());
+    daemon.terminate();
+    assert_eq!(daemon.end_within(Duration::from_secs(10)), Some(0));
     assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
     assert!(
         host.path("nvidia/toolkit/nvidia-cdi-hook").exists(),
         "containers refer to it"
     );
+}
+
+#[test]
+fn a_second_signal_ends_the_wait_for_another_program_and_says_what_stays() {
+    let host = Host::new();
+    let mut daemon = host.daemon();
+    let main = host.text("host/etc/containerd/config.toml");
+    assert_ne!(main.as_deref(), Some(MAIN));
+    let root = fs::File::open(host.path("host")).expect("the host's root");
+    root.lock().expect("the right to change the engine's files");
+    daemon.terminate();
+    wait_for("it wants its changes back", || host.log().contains("taking back what"));
+    assert_eq!(daemon.0.try_wait().expect("its state"), None);
+    daemon.terminate();
+    assert_eq!(daemon.end_within(Duration::from_secs(2)), Some(1));
+    let log = host.log();
+    let expected = format!(
+        "error: what was set in containerd stays: `/etc/containerd/config.toml`: it was told to end while another program \
+         was changing the files of the engines beneath `{}`\n",
+        host.path("host").display()
+    );
+    assert!(log.ends_with(&expected), "{log}");
+    assert_eq!(host.text("host/etc/containerd/config.toml"), main);
 }
 
 /// The environment of a toolkit whose driver is a simulated one.
@@ -541,6 +586,38 @@ fn what_is_not_supported_ends_it_before_it_begins() {
         "{text}"
     );
     assert!(!host.path("nvidia").exists());
+}
+
+#[test]
+fn a_setting_that_every_container_would_fail_by_ends_it_before_it_begins() {
+    let host = Host::new();
+    let check = |variable: &str, value: &str, expected: &str| {
+        let output = host.toolkit().env(variable, value).output().expect("the program runs");
+        assert_eq!(output.status.code(), Some(2), "{variable}={value}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains(expected), "{text}");
+        assert!(!host.path("nvidia").exists());
+    };
+    check("NVIDIA_CONTAINER_RUNTIME_MODE", "csv", "mode `csv` is not supported");
+    check(
+        "NVIDIA_CONTAINER_RUNTIME_LOG_LEVEL",
+        "loud",
+        "there is no log level `loud`",
+    );
+    let kind = "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND";
+    check(kind, "gpu", "`gpu` is not a CDI kind");
+    let neither = "error: the variable `CONTAINERD_SET_AS_DEFAULT`: `no` is neither true nor false\n";
+    check("CONTAINERD_SET_AS_DEFAULT", "no", neither);
+    check("NVIDIA_RUNTIME_SET_AS_DEFAULT", "no", "`no` is neither true nor false");
+    let output = host
+        .toolkit()
+        .env("RUNTIME", "docker")
+        .env("DOCKER_SET_AS_DEFAULT", "no")
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("`DOCKER_SET_AS_DEFAULT`: `no` is neither"), "{text}");
 }
 
 #[test]

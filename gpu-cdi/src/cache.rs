@@ -190,7 +190,7 @@ impl LiveCache {
     }
 }
 
-/// The files as they are; what cannot be looked at is as it was never there.
+/// The files as they are; one that cannot be looked at counts as not there.
 fn look(dirs: &[PathBuf]) -> Vec<Seen> {
     let paths = dirs.iter().flat_map(|dir| list(dir).unwrap_or_default());
     let seen = |path: PathBuf| {

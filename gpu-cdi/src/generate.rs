@@ -21,7 +21,7 @@ use gpu_core::Inventory;
 
 pub use self::{
     coherence::split_by_coherence,
-    companions::{Companion, ParseCompanionError, generate_companion},
+    companions::{Companion, generate_companion},
     hooks::{HookName, ParseHookNameError},
     imex::{ImexChannel, ParseImexChannelError, generate_imex},
     management::generate_management,

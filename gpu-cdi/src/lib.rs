@@ -70,9 +70,9 @@ pub use crate::{
     },
     generate::{
         Companion, DeviceId, GenerateOptions, Generated, GeneratedVfio, HookName, ImexChannel, NameStrategy,
-        ORIN_COMPAT_DIR, ParseCompanionError, ParseHookNameError, ParseImexChannelError, ParseNameStrategyError,
-        SkipReason, SkippedDevice, SkippedMig, VfioProblem, generate, generate_companion, generate_imex,
-        generate_management, generate_none, generate_tegra, generate_vfio, generate_wsl, split_by_coherence,
+        ORIN_COMPAT_DIR, ParseHookNameError, ParseImexChannelError, ParseNameStrategyError, SkipReason, SkippedDevice,
+        SkippedMig, VfioProblem, generate, generate_companion, generate_imex, generate_management, generate_none,
+        generate_tegra, generate_vfio, generate_wsl, split_by_coherence,
     },
     kind::{DeviceName, Kind, ParseNameError, QualifiedName},
     spec::{

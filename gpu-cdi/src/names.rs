@@ -9,6 +9,30 @@ pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 /// The value of [`VISIBLE_DEVICES`] that has the vendor's runtime leave a container alone: the CDI file says it all.
 pub const VISIBLE_DEVICES_VOID: &str = "void";
 
+/// Read by the container runtimes, ours and the vendor's: `enabled` asks for what `GPUDirect` Storage needs.
+pub const GDS: &str = "NVIDIA_GDS";
+
+/// The same for `GDRCopy`.
+pub const GDRCOPY: &str = "NVIDIA_GDRCOPY";
+
+/// The same for Mellanox network cards.
+pub const MOFED: &str = "NVIDIA_MOFED";
+
+/// The same for the NVSwitch devices of the node.
+pub const NVSWITCH: &str = "NVIDIA_NVSWITCH";
+
+/// Read by the container runtimes: the IMEX channels that a container gets, by their numbers.
+pub const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
+
+/// Read by the container runtimes: images that say for which version of CUDA they are made, and nothing else, ask for all GPUs.
+pub const CUDA_VERSION: &str = "CUDA_VERSION";
+
+/// Read by the container runtimes: what newer images say beside [`CUDA_VERSION`].
+pub const REQUIRE_CUDA: &str = "NVIDIA_REQUIRE_CUDA";
+
+/// Read by the container runtimes: a mount of `/dev/null` beneath this folder names a device.
+pub const DEVICE_MOUNTS: &str = "/var/run/nvidia-container-devices/";
+
 /// Read by the hook program, ours and the vendor's: `true` has it tell what it does.
 pub const DEBUG: &str = "NVIDIA_CTK_DEBUG";
 
@@ -17,6 +41,9 @@ pub const VENDOR: &str = "nvidia.com";
 
 /// The class of the kind of device that specs describe unless said otherwise.
 pub const CLASS: &str = "gpu";
+
+/// The class of the kind of device that IMEX channels are.
+pub const IMEX_CHANNEL_CLASS: &str = "imex-channel";
 
 /// The device that is all others together.
 pub const ALL: &str = "all";

@@ -23,9 +23,8 @@ use crate::{DeviceName, Kind, Version};
 
 /// A CDI spec: devices of one kind, and what a container needs that gets one.
 ///
-/// The layout is that of CDI 1.1.0; reading refuses unknown keys and takes null for a key that is absent, as the CDI library
-/// does. A value can be built freely
-/// and is checked by [`validate`](Self::validate), which [`write`](Self::write) calls.
+/// The layout is that of CDI 1.1.0. Reading refuses unknown keys, and takes a key that is null as absent, as the CDI library
+/// does. A value can be built freely; [`validate`](Self::validate) checks it, and [`write`](Self::write) calls that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Spec {

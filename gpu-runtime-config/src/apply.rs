@@ -3,13 +3,12 @@
 //! Everything here works below a host root, so that it runs in a container that has the host mounted.
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use self::kept::Kept;
 use crate::{
-    error::Error as ConfigError,
     plan::{FileChange, Plan},
     receipt::{Receipt, revert},
 };
@@ -17,6 +16,7 @@ use crate::{
 mod daemon;
 mod disk;
 mod engine;
+mod error;
 mod folders;
 mod host_path;
 mod kept;
@@ -29,6 +29,7 @@ mod socket;
 
 pub use daemon::containerd_version;
 pub use engine::{Health, Restart};
+pub use error::Error;
 pub use lock::{Lock, lock};
 pub use patience::Stop;
 pub use read::{read_containerd, read_crio, read_file, read_receipt, receipt_path};
@@ -45,7 +46,8 @@ pub struct Apply {
     pub restart: Restart,
     /// How the engine shows that it lives; `None` to trust it.
     pub health: Option<Health>,
-    /// What ends the waiting for the engine: then the change is taken back.
+    /// What ends the waiting for the engine: then a change is taken back, and what takes changes back stays
+    /// ([`Outcome::NotAwaited`]).
     pub stop: Stop,
 }
 
@@ -57,6 +59,12 @@ pub enum Outcome {
     Unchanged,
     /// The files are written, and the engine was restarted as asked and lives.
     Applied,
+    /// The files are as before this crate changed them, and the engine was not to be waited for any longer: whether it lives
+    /// is not known.
+    NotAwaited {
+        /// Why the engine could not even be told to read them; `None` if it was.
+        untold: Option<Error>,
+    },
     /// The engine did not come up with the new files. The old ones are back.
     RolledBack {
         /// Why the change was taken back.
@@ -66,79 +74,21 @@ pub enum Outcome {
     },
 }
 
-/// Why a plan could not be carried out.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A file could not be read, written or removed. The files that had been written are as before.
-    #[error("cannot {action} `{}`", path.display())]
-    Io {
-        /// What was attempted.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// What the operating system answered.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A file is not what the plan was made for: somebody changed it since. Make a new plan.
-    #[error("`{}` has changed since it was read", path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The engine could not be restarted.
-    #[error("cannot restart the engine by {method}: {reason}")]
-    Restart {
-        /// How it was attempted.
-        method: String,
-        /// What came of it.
-        reason: String,
-    },
-    /// Process 1 is behind the engine's socket: systemd, in most cases, which made the socket for the engine and which SIGHUP
-    /// would have read all of its units again. Restart the engine by systemd.
-    #[error("process 1 is behind `{}`, not the engine: it gets no SIGHUP; restart the engine by systemd", socket.display())]
-    NotTheEngine {
-        /// The engine's socket.
-        socket: PathBuf,
-    },
-    /// It was not to be waited for any longer: [`Stop::stop`].
-    #[error("it was not to be waited for any longer")]
-    Stopped,
-    /// What is said to be the host's root is no folder.
-    #[error("cannot open the host's root `{}`", path.display())]
-    HostRoot {
-        /// Its path from here.
-        path: PathBuf,
-        /// What the operating system answered.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Another program has been changing the files of this host's engines for ten minutes, or holds the lock for it.
-    #[error("another program is changing the files of the engines beneath `{}`", path.display())]
-    Busy {
-        /// The host's root.
-        path: PathBuf,
-    },
-    /// The engine did not answer in time.
-    #[error("`{}` did not answer within {} s: {reason}", socket.display(), timeout.as_secs())]
-    Unhealthy {
-        /// The engine's socket.
-        socket: PathBuf,
-        /// How long it was waited for.
-        timeout: Duration,
-        /// What was seen last.
-        reason: String,
-    },
-    /// A file of the node says something that this crate cannot use.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-}
-
-impl Error {
-    fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-        let path = path.to_owned();
-        move |source| Error::Io { action, path, source }
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Unchanged => f.write_str("there was nothing to do"),
+            Outcome::Applied => f.write_str("the files are written, and the engine lives"),
+            Outcome::NotAwaited { untold: None } => {
+                f.write_str("the files are written, and the engine was not waited for")
+            }
+            Outcome::NotAwaited { untold: Some(error) } => write!(f, "the files are written, and {error}"),
+            Outcome::RolledBack { cause, still: None } => write!(f, "the old files are back, since {cause}"),
+            Outcome::RolledBack {
+                cause,
+                still: Some(still),
+            } => write!(f, "the old files are back, since {cause}, and {still} with them too"),
+        }
     }
 }
 
@@ -164,10 +114,11 @@ pub fn is_due(plan: &Plan, host_root: &Path, main: &Path) -> Result<bool, Error>
 /// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted; where it is the receipt that cannot
 /// be written at the end, all is done, and the engine will be restarted once more. That the engine did not live is not an
 /// error but [`Outcome::RolledBack`], and so is that it was not to be waited for any longer: then the engine has been
-/// told to read its old files, and nothing is known of it.
+/// told to read its old files, and nothing is known of it. What takes changes back is not itself taken back for that:
+/// [`Outcome::NotAwaited`].
 pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
     if how.stop.is_stopped() {
-        return Err(Error::Stopped);
+        return Err(Error::stopped("before anything was changed"));
     }
     let root = &how.host_root;
     let kept = Kept::of(plan, how)?;
@@ -184,10 +135,20 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         let _ = kept.take_back();
         return Err(error);
     }
-    let Err(cause) = engine::restart_and_check(how) else {
+    let Err(failure) = engine::restart_and_check(how) else {
         kept.end()?;
         return Ok(Outcome::Applied);
     };
+    if plan.receipt.is_none() && how.stop.is_stopped() {
+        kept.end()?;
+        let told = if failure.is_told {
+            Ok(())
+        } else {
+            engine::restart_without_waiting(how)
+        };
+        return Ok(Outcome::NotAwaited { untold: told.err() });
+    }
+    let cause = failure.cause;
     let still = roll_back(plan, how, &kept).err();
     Ok(Outcome::RolledBack { cause, still })
 }
@@ -210,7 +171,7 @@ fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
     if how.stop.is_stopped() {
         engine::restart_without_waiting(how)
     } else {
-        engine::restart_and_check(how)
+        engine::restart_and_check(how).map_err(|failure| failure.cause)
     }
 }
 

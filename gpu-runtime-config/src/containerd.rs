@@ -151,7 +151,7 @@ pub fn configure(
     } else if base_is_ours(&drafts, &files.drop_in.path) {
         set(&mut drafts, &files.drop_in.path, None);
     }
-    Ok(plan(drafts, notices))
+    plan(drafts, notices)
 }
 
 /// The version that a drop-in beside this main file gets: that of the file, or what the daemon reads where the file says

@@ -73,7 +73,7 @@ pub fn configure(files: &Files, settings: &Settings, receipt: Option<&Receipt>) 
             check_effect(&runtime, settings, &read, &draft.path)?;
         }
     }
-    Ok(plan(drafts, notices))
+    plan(drafts, notices)
 }
 
 /// The programs behind the runtimes that options are copied from, the node's own default first, then `runc` and `crun`.

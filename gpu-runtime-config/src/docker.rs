@@ -39,7 +39,7 @@ pub fn configure(main: &Snapshot, other: &[Snapshot], settings: &Settings, recei
             draft.wanted = Some(wanted);
         }
     }
-    Ok(plan(drafts, notices))
+    plan(drafts, notices)
 }
 
 /// The new text; `None` if the file holds all that is asked for.

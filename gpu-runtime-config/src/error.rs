@@ -180,8 +180,10 @@ pub enum Error {
         key: String,
     },
     /// The value does not fit the key.
-    #[error("`{value}` does not fit `{key}`: {expected}")]
+    #[error("`{value}` does not fit `{key}`{}: {expected}", of(path.as_deref()))]
     InvalidValue {
+        /// The file that holds it; `None` for one that is to be set.
+        path: Option<PathBuf>,
         /// The key, dotted.
         key: String,
         /// The value as given.
@@ -196,6 +198,13 @@ pub enum Error {
         path: PathBuf,
         /// The first key that differs.
         key: String,
+    },
+    /// A file that would be edited has a name that cannot be kept in the receipt, so that nobody could take the edit back.
+    /// Give it a name that is UTF-8.
+    #[error("`{}` is not edited: its name is not UTF-8, and no receipt could name it", path.display())]
+    NotUtf8 {
+        /// The file, or a folder that would be made for it.
+        path: PathBuf,
     },
     /// A recorded receipt is not one of ours.
     #[error("the receipt is not usable: {reason}")]
@@ -212,4 +221,8 @@ impl Error {
             reason: "it is the main file",
         }
     }
+}
+
+fn of(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!(" of `{}`", path.display()))
 }

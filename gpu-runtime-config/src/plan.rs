@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{containerd, edit::Format, receipt::Receipt};
+use crate::{containerd, edit::Format, error::Result, receipt::Receipt};
 
 /// A file as it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,8 +175,8 @@ pub(crate) struct Draft {
 }
 
 /// The plan that takes every draft from what was found to what is wanted.
-pub(crate) fn plan(drafts: Vec<Draft>, notices: Vec<Notice>) -> Plan {
-    let receipt = Receipt::of(&drafts);
+pub(crate) fn plan(drafts: Vec<Draft>, notices: Vec<Notice>) -> Result<Plan> {
+    let receipt = Receipt::of(&drafts)?;
     let changes = drafts
         .into_iter()
         .filter(|draft| draft.found != draft.wanted)
@@ -186,11 +186,11 @@ pub(crate) fn plan(drafts: Vec<Draft>, notices: Vec<Notice>) -> Plan {
             after: draft.wanted,
         })
         .collect();
-    Plan {
+    Ok(Plan {
         changes,
         notices,
         receipt,
-    }
+    })
 }
 
 /// The draft of a path.

@@ -1,6 +1,8 @@
 //! What was changed, kept so that it can be taken back.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+#[cfg(feature = "apply")]
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,13 +28,14 @@ pub struct Receipt {
     files: Vec<ReceiptFile>,
     /// The folders that were made for the files, each after the one that it is in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    folders: Vec<PathBuf>,
+    folders: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReceiptFile {
-    path: PathBuf,
+    /// Text, since JSON has no other paths: one that is not UTF-8 is refused when the receipt is made.
+    path: String,
     format: Format,
     before: Option<String>,
     after: Option<String>,
@@ -49,27 +52,29 @@ impl ReceiptFile {
 }
 
 impl Receipt {
-    pub(crate) fn of(drafts: &[Draft]) -> Option<Receipt> {
-        let files: Vec<ReceiptFile> = drafts
+    pub(crate) fn of(drafts: &[Draft]) -> Result<Option<Receipt>> {
+        let files = drafts
             .iter()
             .filter(|draft| draft.base != draft.wanted)
-            .map(|draft| ReceiptFile {
-                path: draft.path.clone(),
-                format: draft.format,
-                before: draft.base.clone(),
-                after: draft.wanted.clone(),
-                earlier: draft
-                    .found
-                    .clone()
-                    .filter(|_| draft.found != draft.base && draft.found != draft.wanted),
+            .map(|draft| {
+                Ok(ReceiptFile {
+                    path: text(&draft.path)?,
+                    format: draft.format,
+                    before: draft.base.clone(),
+                    after: draft.wanted.clone(),
+                    earlier: draft
+                        .found
+                        .clone()
+                        .filter(|_| draft.found != draft.base && draft.found != draft.wanted),
+                })
             })
-            .collect();
-        (!files.is_empty()).then_some(Receipt {
+            .collect::<Result<Vec<_>>>()?;
+        Ok((!files.is_empty()).then_some(Receipt {
             version: VERSION,
             unfinished: false,
             files,
             folders: Vec::new(),
-        })
+        }))
     }
 
     /// The same, kept while the files are being changed.
@@ -91,17 +96,17 @@ impl Receipt {
 
     /// The same, with the folders that were made for the files.
     #[cfg(feature = "apply")]
-    pub(crate) fn with_folders(&self, folders: &[PathBuf]) -> Receipt {
-        Receipt {
-            folders: folders.to_vec(),
+    pub(crate) fn with_folders(&self, folders: &[PathBuf]) -> Result<Receipt> {
+        Ok(Receipt {
+            folders: folders.iter().map(|folder| text(folder)).collect::<Result<_>>()?,
             ..self.clone()
-        }
+        })
     }
 
     /// The folders that were made for the files, each after the one that it is in.
     #[cfg(feature = "apply")]
-    pub(crate) fn folders(&self) -> &[PathBuf] {
-        &self.folders
+    pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        self.folders.iter().map(PathBuf::from)
     }
 
     /// Whether it was kept while files were being changed, and that was never said to be done.
@@ -127,15 +132,25 @@ impl Receipt {
     }
 
     /// The receipt as text.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "it cannot: strings, numbers and lists of them are JSON"
+    )]
     pub fn to_json(&self) -> String {
-        let json = serde_json::to_string_pretty(self);
-        json.map(|json| json + "\n").unwrap_or_default() // strings and numbers always serialise
+        serde_json::to_string_pretty(self).expect("strings and numbers are JSON") + "\n"
     }
 
     /// The files that were changed: [`revert`] wants to see each of them as it is now.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(|file| file.path.as_path())
+        self.files.iter().map(|file| Path::new(&file.path))
     }
+}
+
+/// A path as a receipt keeps it.
+fn text(path: &Path) -> Result<String> {
+    path.to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| Error::NotUtf8 { path: path.to_owned() })
 }
 
 /// Takes back what a receipt says was changed.
@@ -150,7 +165,7 @@ pub fn revert(found: &[Snapshot], receipt: &Receipt) -> Result<Plan> {
     for draft in &mut drafts {
         draft.wanted.clone_from(&draft.base);
     }
-    Ok(plan(drafts, notices))
+    plan(drafts, notices)
 }
 
 /// The files with what this crate did to them taken back, as a base for doing it anew.
@@ -160,7 +175,8 @@ pub(crate) fn drafts(
     format: Format,
 ) -> Result<(Vec<Draft>, Vec<Notice>)> {
     let mut notices = Vec::new();
-    let recorded = |path: &Path| receipt.and_then(|receipt| receipt.files.iter().find(|file| file.path == path));
+    let recorded =
+        |path: &Path| receipt.and_then(|receipt| receipt.files.iter().find(|file| Path::new(&file.path) == path));
     if let Some(unread) = receipt.and_then(|receipt| {
         receipt
             .paths()
@@ -199,14 +215,15 @@ fn undo(file: &ReceiptFile, found: Option<&str>, notices: &mut Vec<Notice>) -> R
         // Gone since, or put back since: as somebody left it.
         return Ok(found.map(str::to_owned));
     };
-    let value = |text: &str| parse(file.format, &file.path, text);
+    let path = Path::new(&file.path);
+    let value = |text: &str| parse(file.format, path, text);
     let before = file
         .before
         .as_deref()
         .map_or_else(|| Ok(Value::Table(Table::new())), value)?;
     let (after, current) = (value(after)?, value(found)?);
     let mut undo = Undo {
-        file: &file.path,
+        file: path,
         ops: Vec::new(),
         notices,
     };
@@ -214,7 +231,7 @@ fn undo(file: &ReceiptFile, found: Option<&str>, notices: &mut Vec<Notice>) -> R
     let ops = undo.ops;
     if file.before.is_none() {
         // The file was made here. If nothing else is in it now it goes, else what is left keeps its version.
-        let rest = parse(file.format, &file.path, &edit(file.format, &file.path, found, &ops)?)?;
+        let rest = parse(file.format, path, &edit(file.format, path, found, &ops)?)?;
         if is_hollow(&rest) {
             return Ok(None);
         }
@@ -222,9 +239,9 @@ fn undo(file: &ReceiptFile, found: Option<&str>, notices: &mut Vec<Notice>) -> R
             .into_iter()
             .filter(|op| *op != Op::Remove(vec!["version".to_owned()]))
             .collect();
-        return edit(file.format, &file.path, found, &ops).map(Some);
+        return edit(file.format, path, found, &ops).map(Some);
     }
-    edit(file.format, &file.path, found, &ops).map(Some)
+    edit(file.format, path, found, &ops).map(Some)
 }
 
 /// Whether a value holds nothing but empty tables.

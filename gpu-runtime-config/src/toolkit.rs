@@ -97,10 +97,10 @@ pub fn defaults() -> String {
 /// # Errors
 /// The first fault found, in the order of the keys.
 pub fn check(path: &Path, text: &str) -> Result<()> {
-    check_table(&parse(Format::Toml, path, text)?, "")
+    check_table(path, &parse(Format::Toml, path, text)?, "")
 }
 
-fn check_table(value: &Value, above: &str) -> Result<()> {
+fn check_table(path: &Path, value: &Value, above: &str) -> Result<()> {
     let empty = Table::new();
     for (name, value) in value.as_table().unwrap_or(&empty) {
         let name = if above.is_empty() {
@@ -109,8 +109,8 @@ fn check_table(value: &Value, above: &str) -> Result<()> {
             format!("{above}.{name}")
         };
         match KEYS.iter().find(|key| key.name() == name) {
-            Some(key) => key.check(value)?,
-            None if is_section(&name) && value.as_table().is_some() => check_table(value, &name)?,
+            Some(key) => key.check(value, Some(path))?,
+            None if is_section(&name) && value.as_table().is_some() => check_table(path, value, &name)?,
             None => return Err(Error::UnknownKey { key: name }),
         }
     }
@@ -139,12 +139,12 @@ impl Key {
                 Value::strings(text.split(separator))
             }
             (Kind::List, Some(text)) => Value::strings(text.split(',')),
-            (_, text) => return Err(self.invalid(text.unwrap_or_default())),
+            (_, text) => return Err(self.invalid(text.unwrap_or_default(), None)),
         };
-        self.check(&value).map(|()| value)
+        self.check(&value, None).map(|()| value)
     }
 
-    fn check(&self, value: &Value) -> Result<()> {
+    fn check(&self, value: &Value, path: Option<&Path>) -> Result<()> {
         let fits = match (self.kind, value) {
             (Kind::Flag, Value::Bool(_)) | (Kind::Text, Value::String(_)) => true,
             (Kind::Choice(choices), Value::String(text)) => choices.contains(&text.as_str()),
@@ -154,12 +154,13 @@ impl Key {
         if fits {
             Ok(())
         } else {
-            Err(self.invalid(value.as_str().unwrap_or(value.kind())))
+            Err(self.invalid(value.as_str().unwrap_or(value.kind()), path))
         }
     }
 
-    fn invalid(&self, value: &str) -> Error {
+    fn invalid(&self, value: &str, path: Option<&Path>) -> Error {
         Error::InvalidValue {
+            path: path.map(Path::to_owned),
             key: self.name(),
             value: value.to_owned(),
             expected: self.kind.expected(),
@@ -219,7 +220,7 @@ mod tests {
         let wrong = check(Path::new("c"), "[nvidia-ctk]\npath = 1\n")
             .unwrap_err()
             .to_string();
-        assert_eq!(wrong, "`a number` does not fit `nvidia-ctk.path`: a string");
+        assert_eq!(wrong, "`a number` does not fit `nvidia-ctk.path` of `c`: a string");
         let unknown = check(Path::new("c"), "[nvidia-ctk]\npaht = \"\"\n")
             .unwrap_err()
             .to_string();

@@ -7,37 +7,16 @@ use std::{
 };
 
 use gpu_cdi::runtime::Invocation;
-use gpu_runtime_config::toolkit::Config;
 use serde_json::json;
 
-/// How much a message matters, the most important first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Error,
-    Warning,
-    Info,
-    Debug,
-}
+use crate::toolkit_config::{LogLevel, ToolkitConfig, keys};
 
-impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        }
-    }
-
-    /// A level of the vendor's configuration.
-    fn parse(name: &str) -> Option<Self> {
-        Some(match name.to_ascii_lowercase().as_str() {
-            "panic" | "fatal" | "error" => Self::Error,
-            "warn" | "warning" => Self::Warning,
-            "info" => Self::Info,
-            "debug" | "trace" => Self::Debug,
-            _ => return None,
-        })
+fn name(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Error => "error",
+        LogLevel::Warning => "warning",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
     }
 }
 
@@ -47,7 +26,7 @@ impl Level {
 pub(super) struct Log {
     /// `container NAME: `, in a call that makes one.
     subject: String,
-    level: Level,
+    level: LogLevel,
     file: Option<PathBuf>,
     engine: Option<PathBuf>,
     engine_is_json: bool,
@@ -59,7 +38,11 @@ impl Log {
         let name = invocation.container.as_ref();
         Self {
             subject: name.map_or_else(String::new, |name| format!("container {name}: ")),
-            level: if invocation.debug { Level::Debug } else { Level::Info },
+            level: if invocation.debug {
+                LogLevel::Debug
+            } else {
+                LogLevel::Info
+            },
             file: None,
             engine: invocation.log.clone(),
             engine_is_json: invocation.log_is_json,
@@ -67,21 +50,19 @@ impl Log {
     }
 
     /// Takes in what the configuration says of logs, and tells what of it has no effect.
-    pub(super) fn configure(&mut self, config: &Config, invocation: &Invocation) {
+    pub(super) fn configure(&mut self, toolkit: &ToolkitConfig, invocation: &Invocation) {
+        let config = &toolkit.config;
         self.file = config.log_file.as_ref().map(PathBuf::from);
-        let level = Level::parse(&config.log_level);
+        let level = config.log_level.parse::<LogLevel>();
         if !invocation.debug {
-            self.level = level.unwrap_or(Level::Info);
+            self.level = *level.as_ref().unwrap_or(&LogLevel::Info);
         }
         // Once for each container, and not for each time that one is looked at.
         if !invocation.makes_container {
             return;
         }
-        if level.is_none() {
-            self.warning(&format!(
-                "`{}` of the toolkit's configuration is no log level",
-                config.log_level
-            ));
+        if let Err(error) = &level {
+            self.warning(&format!("{}: {error}", toolkit.key(keys::LOG_LEVEL)));
         }
         for key in &config.unknown_keys {
             self.warning(&format!("{key}; it has no effect"));
@@ -90,35 +71,35 @@ impl Log {
 
     /// For people who look for a fault.
     pub(super) fn debug(&self, text: &str) {
-        self.tell(Level::Debug, text);
+        self.tell(LogLevel::Debug, text);
     }
 
     /// What was done, and what is missing that nobody asked for by name.
     pub(super) fn info(&self, text: &str) {
-        self.tell(Level::Info, text);
+        self.tell(LogLevel::Info, text);
     }
 
     /// What somebody should look at.
     pub(super) fn warning(&self, text: &str) {
-        self.tell(Level::Warning, text);
+        self.tell(LogLevel::Warning, text);
     }
 
     /// Why there is no container: the engine reads its log for that, and people read standard error.
     pub(super) fn error(&self, error: &anyhow::Error) {
         // Nobody is left to tell if it is closed.
         let _ = writeln!(std::io::stderr(), "error: {error:#}");
-        self.tell(Level::Error, &format!("{error:#}"));
+        self.tell(LogLevel::Error, &format!("{error:#}"));
     }
 
-    fn tell(&self, level: Level, text: &str) {
+    fn tell(&self, level: LogLevel, text: &str) {
         if level > self.level {
             return;
         }
-        let (name, subject) = (level.name(), &self.subject);
+        let (name, subject) = (name(level), &self.subject);
         if let Some(path) = &self.file {
             append(path, &format!("{name}: {subject}{text}"));
         }
-        let Some(path) = self.engine.as_ref().filter(|_| level <= Level::Warning) else {
+        let Some(path) = self.engine.as_ref().filter(|_| level <= LogLevel::Warning) else {
             return;
         };
         let text = format!("gpu-container-runtime: {subject}{text}");
@@ -153,10 +134,13 @@ mod tests {
             log_is_json: true,
             ..Invocation::default()
         };
-        let mut config = Config::default();
-        config.log_file = Some(path("file").to_string_lossy().into_owned());
+        let mut toolkit = ToolkitConfig {
+            path: "/c".into(),
+            ..ToolkitConfig::default()
+        };
+        toolkit.config.log_file = Some(path("file").to_string_lossy().into_owned());
         let mut log = Log::new(&invocation);
-        log.configure(&config, &invocation);
+        log.configure(&toolkit, &invocation);
         log.debug("1");
         log.info("2");
         log.warning("3");
@@ -168,13 +152,13 @@ mod tests {
         );
         for (level, lines) in [("error", 0), ("WARN", 1), ("info", 2), ("trace", 3), ("loud", 3)] {
             fs::write(path("file"), "").unwrap();
-            config.log_level = level.to_owned();
-            log.configure(&config, &invocation);
+            toolkit.config.log_level = level.to_owned();
+            log.configure(&toolkit, &invocation);
             log.debug("1");
             log.info("2");
             log.warning("3");
             assert_eq!(read("file").lines().count(), lines, "{level}");
         }
-        assert!(read("file").contains("`loud` of the toolkit's configuration is no log level"));
+        assert!(read("file").contains("`nvidia-container-runtime.log-level` of `/c`: there is no log level `loud`"));
     }
 }

@@ -9,7 +9,7 @@ use self::{create_dev_char_symlinks::CreateDevCharSymlinks, create_device_nodes:
 use super::kernel_modules;
 use crate::{
     device_nodes::{self, Node},
-    host_root,
+    host_root, names,
     program::remark,
 };
 
@@ -32,7 +32,7 @@ struct Common {
     dry_run: bool,
 
     /// Where the host's /proc is (an addition of this program)
-    #[arg(long, value_name = "PATH", env = "GPU_HOST_ROOT", default_value = "/")]
+    #[arg(long, value_name = "PATH", env = names::HOST_ROOT, default_value = "/")]
     host_root: PathBuf,
 }
 

@@ -14,14 +14,8 @@ pub(super) fn write(manager: &MigManager) -> anyhow::Result<()> {
     let hardware = manager.hardware();
     let root = &manager.host_root_mount;
     let dev_root = manager.dev_root_ctr_path.as_ref().unwrap_or(&hardware.driver_root);
-    for node in device_nodes::control(root).iter().chain(&device_nodes::mig(root)) {
-        match device_nodes::create(node, dev_root) {
-            Ok(true) => tracing::info!("made `{}`", node.path),
-            Ok(false) => {}
-            // A program of the driver's may do better; what has no node is left out.
-            Err(error) => tracing::warn!("cannot make `{}`: {error}", node.path),
-        }
-    }
+    device_nodes::make(&device_nodes::control(root), dev_root);
+    device_nodes::make(&device_nodes::mig(root), dev_root);
     let mut config = crate::driver_files::with_search_paths(hardware.driver_root.clone());
     config.dev_root = Some(dev_root.clone());
     config.sys_root.clone_from(&manager.host_root_mount);

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, CommandFactory as _, ValueEnum, error::ErrorKind};
+use anyhow::{anyhow, ensure};
+use clap::{Args, ValueEnum};
 use gpu_runtime_config::{Cdi, Settings, containerd::Version};
 
-use super::{distribution::Distribution, restart::RestartMode};
-use crate::{engine::Engine, toolkit_config, vendor};
+use super::{distribution::Distribution, restart::RestartMode, runtime_settings::RuntimeSettings};
+use crate::{engine::Engine, names, program::BadUsage, toolkit_config, vendor};
 
 /// The settings of `nvidia-ctk-installer` (v1.20) that this program has.
 #[derive(Debug, Args)]
@@ -118,7 +119,7 @@ pub(super) struct Arguments {
     #[arg(
         long,
         alias = "nvidia-driver-root",
-        env = "NVIDIA_DRIVER_ROOT",
+        env = names::DRIVER_ROOT,
         default_value = "/run/nvidia/driver",
         value_name = "PATH"
     )]
@@ -164,62 +165,17 @@ pub(super) struct Arguments {
     )]
     create_device_nodes: Vec<DeviceNodes>,
 
-    /// Whether containers that are not privileged get the devices that their environment names
-    #[arg(long, env = "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED", value_parser = vendor::parse_bool,
-          num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", value_name = "BOOL")]
-    pub(super) accept_nvidia_visible_devices_envvar_when_unprivileged: bool,
-
-    /// Whether containers get the devices that their mounts name
-    #[arg(long, env = "ACCEPT_NVIDIA_VISIBLE_DEVICES_AS_VOLUME_MOUNTS", value_parser = vendor::parse_bool,
-          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
-    pub(super) accept_nvidia_visible_devices_as_volume_mounts: bool,
-
-    /// The runtime's log file
-    #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_DEBUG", value_name = "PATH")]
-    pub(super) nvidia_container_runtime_debug: Option<String>,
-
-    /// How much the runtime logs: error, warning, info or debug [default: info]
-    #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_LOG_LEVEL", value_name = "LEVEL")]
-    pub(super) nvidia_container_runtime_log_level: Option<String>,
-
-    /// The runtime's mode; all of them use CDI
-    #[arg(long, env = "NVIDIA_CONTAINER_RUNTIME_MODE", value_name = "MODE")]
-    pub(super) nvidia_container_runtime_mode: Option<String>,
-
-    /// The low-level runtimes [default: those of the engine, runc, crun]
-    #[arg(
-        long,
-        env = "NVIDIA_CONTAINER_RUNTIME_RUNTIMES",
-        value_delimiter = ',',
-        value_name = "NAME"
-    )]
-    pub(super) nvidia_container_runtime_runtimes: Vec<String>,
-
-    /// The kind of devices that are named without one [default: nvidia.com/gpu]
-    #[arg(
-        long = "nvidia-container-runtime-modes.cdi.default-kind",
-        env = "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND",
-        value_name = "KIND"
-    )]
-    pub(super) default_kind: Option<String>,
-
-    /// What annotations begin with that name devices
-    #[arg(
-        long = "nvidia-container-runtime-modes.cdi.annotation-prefixes",
-        env = "NVIDIA_CONTAINER_RUNTIME_MODES_CDI_ANNOTATION_PREFIXES",
-        value_delimiter = ',',
-        value_name = "PREFIX"
-    )]
-    pub(super) annotation_prefixes: Vec<String>,
+    #[command(flatten)]
+    pub(super) runtime_settings: RuntimeSettings,
 
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
-    #[arg(long, env = "GPU_NVML_LIBRARY", value_name = "PATH")]
+    #[arg(long, env = names::NVML_LIBRARY, value_name = "PATH")]
     pub(super) nvml_library: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DeviceNodes {
-    /// nvidiactl, nvidia-modeset, nvidia-uvm and nvidia-uvm-tools
+    /// nvidiactl, nvidia-modeset, nvidia-uvm, nvidia-uvm-tools, and nvidia-caps/* of the MIG instances that there are
     Control,
     None,
 }
@@ -263,28 +219,34 @@ fn or_older(value: Option<&String>, engine: Engine, containerd: &str, docker: &s
 }
 
 impl Arguments {
-    /// Ends the program with bad usage where settings contradict each other or ask for what it does not do.
-    pub(super) fn check(&self) {
+    /// Refuses settings that contradict each other or ask for what this program does not do.
+    ///
+    /// # Errors
+    /// [`BadUsage`].
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         let roots = [
             ("--toolkit-install-dir", self.toolkit_install_dir.as_str()),
             ("--driver-root", &self.driver_root),
             ("--dev-root", self.dev_root_on_host()),
         ];
-        if let Some((flag, path)) = roots.into_iter().find(|(_, path)| !path.starts_with('/')) {
-            let message = format!("`{flag}` takes an absolute path of the host, not `{path}`\n");
-            super::Toolkit::command().error(ErrorKind::InvalidValue, message).exit();
+        for (flag, path) in roots {
+            let bad = || {
+                BadUsage::new(format_args!(
+                    "`{flag}` takes an absolute path of the host, not `{path}`"
+                ))
+            };
+            ensure!(path.starts_with('/'), bad());
         }
-        if let Some(source) = self
-            .config_source
-            .split(',')
-            .map(str::trim)
-            .find(|source| !self.is_read(source))
-        {
-            let message = format!(
-                "the engine's settings cannot be read from `{source}`: they are read from its main file and what that imports\n"
-            );
-            super::Toolkit::command().error(ErrorKind::InvalidValue, message).exit();
+        for source in self.config_source.split(',').map(str::trim) {
+            let bad = || {
+                BadUsage::new(format_args!(
+                    "`--config-source`: the engine's settings cannot be read from `{source}`: they are read from its main \
+                     file and what that imports"
+                ))
+            };
+            ensure!(self.is_read(source), bad());
         }
+        self.is_default().map(drop)
     }
 
     /// Whether a source of settings is the engine's main file, here or on the host.
@@ -360,7 +322,28 @@ impl Arguments {
         }
     }
 
-    pub(super) fn settings(&self) -> Settings {
+    /// Whether the runtime is that of containers that name none; it is unless somebody says otherwise, as the vendor has it.
+    fn is_default(&self) -> anyhow::Result<bool> {
+        if let Some(given) = self.set_as_default {
+            return Ok(given);
+        }
+        let variable = match self.runtime {
+            Engine::Containerd => "CONTAINERD_SET_AS_DEFAULT",
+            Engine::Docker => "DOCKER_SET_AS_DEFAULT",
+            Engine::Crio => return Ok(true),
+        };
+        match vendor::env(variable).as_str() {
+            "" => Ok(true),
+            text => vendor::parse_bool(text)
+                .map_err(|error| anyhow!(BadUsage::new(format_args!("the variable `{variable}`: {error}")))),
+        }
+    }
+
+    /// What is asked of the engine.
+    ///
+    /// # Errors
+    /// [`BadUsage`], which [`check`](Self::check) tells first.
+    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let name = or_older(
             self.runtime_name.as_ref(),
             self.runtime,
@@ -368,21 +351,17 @@ impl Arguments {
             "DOCKER_RUNTIME_NAME",
         );
         let name = name.unwrap_or_else(|| "nvidia".to_owned());
-        let is_default = self.set_as_default.unwrap_or_else(|| {
-            let older = or_older(None, self.runtime, "CONTAINERD_SET_AS_DEFAULT", "DOCKER_SET_AS_DEFAULT");
-            older.is_none_or(|value| vendor::parse_bool(&value).unwrap_or(true))
-        });
         let folder = self.folder();
-        let mut settings = Settings::vendor(&folder.to_string_lossy(), &name, is_default);
+        let mut settings = Settings::vendor(&folder.to_string_lossy(), &name, self.is_default()?);
         settings.cdi = self
             .enable_cdi_in_runtime
             .unwrap_or(self.cdi_enabled)
             .then(Cdi::default);
         if self.runtime == Engine::Containerd {
-            let prefixes = self.annotation_prefixes.iter().filter(|prefix| !prefix.is_empty());
+            let prefixes = self.runtime_settings.annotation_prefixes();
             settings.container_annotations = prefixes.map(|prefix| format!("{prefix}*")).collect();
         }
-        settings
+        Ok(settings)
     }
 }
 
@@ -406,7 +385,8 @@ mod tests {
 
     #[test]
     fn three_runtimes_are_offered_as_the_vendor_does() {
-        let settings = parse(&["--runtime=containerd", "--cdi-enabled", "--set-as-default=false"]).settings();
+        let settings = parse(&["--runtime=containerd", "--cdi-enabled", "--set-as-default=false"]);
+        let settings = settings.settings().unwrap();
         let runtimes: Vec<_> = settings.runtimes.iter().map(|runtime| runtime.path.as_str()).collect();
         assert_eq!(
             runtimes,
@@ -421,7 +401,8 @@ mod tests {
             "--runtime-name=gpu",
             "--nvidia-container-runtime-modes.cdi.annotation-prefixes=a/",
         ])
-        .settings();
+        .settings()
+        .unwrap();
         assert_eq!(settings.default_runtime.as_deref(), Some("gpu"));
         assert!(settings.container_annotations.is_empty(), "Docker has no such list");
     }

@@ -9,14 +9,17 @@ use super::{
     arguments::Arguments,
     installed_file::{Content, InstalledFile},
 };
-use crate::{engine::Target, toolkit_config};
+use crate::{
+    engine::Target,
+    toolkit_config::{self, keys},
+};
 
 /// The file as it is to be.
 pub(super) fn file(arguments: &Arguments, target: &Target) -> anyhow::Result<InstalledFile> {
-    let runtimes = match arguments.nvidia_container_runtime_runtimes.as_slice() {
-        [] => target.low_level_runtimes(&arguments.settings())?,
-        given => given.to_vec(),
-    };
+    let mut runtimes = arguments.runtime_settings.low_level_runtimes();
+    if runtimes.is_empty() {
+        runtimes = target.low_level_runtimes(&arguments.settings()?)?;
+    }
     Ok(InstalledFile {
         path: arguments
             .folder()
@@ -28,12 +31,20 @@ pub(super) fn file(arguments: &Arguments, target: &Target) -> anyhow::Result<Ins
 }
 
 fn text(arguments: &Arguments, runtimes: &[String]) -> anyhow::Result<String> {
-    let mut settings = always(arguments, runtimes);
-    settings.extend(where_asked_for(arguments));
-    settings.extend(of_cdi(arguments));
+    let mut settings = vec![
+        (keys::DRIVER_ROOT, arguments.driver_root.clone()),
+        (
+            keys::CTK_PATH,
+            arguments.folder().join("nvidia-ctk").display().to_string(),
+        ),
+        (keys::SKIP_MODE_DETECTION, true.to_string()),
+        (keys::RUNTIMES, runtimes.join(",")),
+    ];
+    settings.extend(spec_dirs(arguments).map(|folders| (keys::SPEC_DIRS, folders)));
+    settings.extend(arguments.runtime_settings.assignments());
     let assignments = settings
         .iter()
-        .map(|setting| Assignment::parse(setting, ","))
+        .map(|(key, value)| Assignment::parse(&format!("{key}={value}"), ","))
         .collect::<Result<Vec<_>, _>>()?;
     Ok(toolkit::set(
         "config.toml".as_ref(),
@@ -42,63 +53,13 @@ fn text(arguments: &Arguments, runtimes: &[String]) -> anyhow::Result<String> {
     )?)
 }
 
-fn always(arguments: &Arguments, runtimes: &[String]) -> Vec<String> {
-    vec![
-        format!("nvidia-container-cli.root={}", arguments.driver_root),
-        format!("nvidia-ctk.path={}", arguments.folder().join("nvidia-ctk").display()),
-        "nvidia-container-runtime-hook.skip-mode-detection=true".to_owned(),
-        format!(
-            "accept-nvidia-visible-devices-envvar-when-unprivileged={}",
-            arguments.accept_nvidia_visible_devices_envvar_when_unprivileged
-        ),
-        format!(
-            "accept-nvidia-visible-devices-as-volume-mounts={}",
-            arguments.accept_nvidia_visible_devices_as_volume_mounts
-        ),
-        format!("nvidia-container-runtime.runtimes={}", runtimes.join(",")),
-    ]
-}
-
-fn where_asked_for(arguments: &Arguments) -> impl Iterator<Item = String> {
-    let settings = [
-        (
-            "nvidia-container-runtime.debug",
-            &arguments.nvidia_container_runtime_debug,
-        ),
-        (
-            "nvidia-container-runtime.log-level",
-            &arguments.nvidia_container_runtime_log_level,
-        ),
-        (
-            "nvidia-container-runtime.mode",
-            &arguments.nvidia_container_runtime_mode,
-        ),
-        (
-            "nvidia-container-runtime.modes.cdi.default-kind",
-            &arguments.default_kind,
-        ),
-    ];
-    settings.into_iter().filter_map(|(key, value)| {
-        let value = value.as_ref().filter(|value| !value.is_empty())?;
-        Some(format!("{key}={value}"))
-    })
-}
-
-fn of_cdi(arguments: &Arguments) -> Vec<String> {
-    let mut settings = Vec::new();
+/// The folders where the runtime finds devices, if they are others than usual.
+fn spec_dirs(arguments: &Arguments) -> Option<String> {
     let specs = arguments.specs();
-    if !Cache::DIRS.iter().any(|folder| Path::new(folder) == specs) {
-        // The last one counts most: these specs are those that are kept up to date.
-        let folders = format!("{},{}", Cache::DIRS.join(","), specs.display());
-        settings.push(format!("nvidia-container-runtime.modes.cdi.spec-dirs={folders}"));
-    }
-    if !arguments.annotation_prefixes.is_empty() {
-        let prefixes = arguments.annotation_prefixes.join(",");
-        settings.push(format!(
-            "nvidia-container-runtime.modes.cdi.annotation-prefixes={prefixes}"
-        ));
-    }
-    settings
+    // The last one counts most: these specs are those that are kept up to date.
+    let folders = || format!("{},{}", Cache::DIRS.join(","), specs.display());
+    let is_usual = Cache::DIRS.iter().any(|folder| Path::new(folder) == specs);
+    (!is_usual).then(folders)
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! What the CDI files of a node are to hold.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gpu_cdi::{
     Companion, DeviceFile, DeviceNumber, DriverFiles, Error, GenerateOptions, Kind, Spec, generate, generate_companion,
-    generate_imex, generate_management,
+    generate_imex, generate_management, names,
 };
-use gpu_core::nvml::{Library, LibrarySearch, Parts};
+use gpu_core::{
+    Inventory,
+    nvml::{Library, LibrarySearch, Parts},
+};
 
 use super::{arguments::Arguments, nodes::Nodes, programs, spec_file::SpecFile};
 
@@ -14,45 +17,53 @@ use super::{arguments::Arguments, nodes::Nodes, programs, spec_file::SpecFile};
 /// devices would make both useless.
 const GPUS: &str = "nvidia.yaml";
 
-/// The class of the devices that are IMEX channels.
-const IMEX_CHANNEL: &str = "imex-channel";
-
 /// The files of a node, as far as it could be read.
 #[derive(Debug)]
 pub(super) struct Description {
     pub(super) files: Vec<SpecFile>,
+    /// What a person should know: what could not be read, and what is left out.
+    pub(super) remarks: Vec<String>,
     /// Whether all of it could be read: a driver may come, and a GPU that is lost be back, in a while.
     pub(super) in_full: bool,
 }
 
 impl Description {
-    /// Reads the node. What could not be read is logged, and its files are left out: they stay as they are.
+    /// Reads the node, once. The files of what could not be read are left out: they stay as they are.
     pub(super) fn of(arguments: &Arguments) -> Self {
         let node = Node { arguments };
         let folder = arguments.specs();
         let mut description = Self {
-            files: node.companions(&folder),
+            files: Vec::new(),
+            remarks: Vec::new(),
             in_full: true,
         };
-        let described = [
-            (file_name(&arguments.cdi_kind), node.management()),
-            (GPUS.to_owned(), node.gpus()),
-        ];
-        for (name, described) in described {
-            description.add(&folder, &name, described);
-        }
+        let inventory = node.inventory();
+        let driver = inventory.as_ref().ok().and_then(|inventory| inventory.driver.as_ref());
+        let files = match node.files(driver.map(|driver| driver.version.to_string())) {
+            Ok(files) => files,
+            Err(error) => {
+                description.remarks.push(format!("no CDI file is written: {error:#}"));
+                description.in_full = false;
+                return description;
+            }
+        };
+        description
+            .remarks
+            .extend(files.problems.iter().map(ToString::to_string));
+        description.companions(&node, &files, &folder);
+        let management = file_name(&arguments.cdi_kind);
+        description.add(folder.join(management), node.management(&files));
+        let gpus = inventory.and_then(|inventory| description.gpus(&node, &inventory, &files));
+        description.add(folder.join(GPUS), gpus);
         description
     }
 
-    fn add(&mut self, folder: &Path, name: &str, described: anyhow::Result<Described>) {
-        let path = folder.join(name);
-        match described {
-            Ok(Described { spec, in_full }) => {
-                self.in_full &= in_full;
-                self.files.push(SpecFile { path, spec: Some(spec) });
-            }
+    fn add(&mut self, path: PathBuf, spec: anyhow::Result<Spec>) {
+        match spec {
+            Ok(spec) => self.files.push(SpecFile { path, spec: Some(spec) }),
             Err(error) => {
-                tracing::warn!("`{name}` is not written: {error:#}");
+                self.remarks
+                    .push(format!("`{}` is not written: {error:#}", path.display()));
                 self.in_full = false;
                 if has_nothing(&error) {
                     self.files.push(SpecFile { path, spec: None });
@@ -60,15 +71,54 @@ impl Description {
             }
         }
     }
+
+    /// The devices beside GPUs that this node has, each of a kind of its own, so that the runtime finds them by their variables.
+    fn companions(&mut self, node: &Node<'_>, files: &DriverFiles, folder: &Path) {
+        let options = |class: &str| {
+            let mut options = node.options();
+            options.kind = kind(&options.kind, class);
+            options
+        };
+        let companions = Companion::ALL.map(|companion| {
+            let options = options(companion.as_str());
+            (options.kind.clone(), generate_companion(companion, files, &options))
+        });
+        let imex = options(names::IMEX_CHANNEL_CLASS);
+        let channels = (imex.kind.clone(), generate_imex(files, &[], &imex));
+        for (kind, spec) in companions.into_iter().chain([channels]) {
+            let path = folder.join(file_name(&kind));
+            match spec {
+                Ok(spec) => self.files.push(SpecFile { path, spec: Some(spec) }),
+                // Gone, or never there: what is left of it would keep containers from starting.
+                Err(error) if error.is_nothing_found() => self.files.push(SpecFile { path, spec: None }),
+                Err(error) => self
+                    .remarks
+                    .push(format!("`{}` is not written: {error}", path.display())),
+            }
+        }
+    }
+
+    /// The GPUs that NVML tells of.
+    fn gpus(&mut self, node: &Node<'_>, inventory: &Inventory, files: &DriverFiles) -> anyhow::Result<Spec> {
+        self.remarks.extend(inventory.problems.iter().map(ToString::to_string));
+        // One that is lost may be back in a while.
+        self.in_full &= inventory.problems.is_empty();
+        let generated = generate(inventory, files, &node.options())?;
+        let skipped = generated.skipped.iter();
+        self.remarks
+            .extend(skipped.map(|device| format!("not described: {device}")));
+        self.remarks.extend(files.missing());
+        Ok(generated.spec)
+    }
 }
 
 /// The names of the files that a description may write.
-pub(super) fn names(arguments: &Arguments) -> impl Iterator<Item = String> {
+pub(super) fn file_names(arguments: &Arguments) -> impl Iterator<Item = String> {
     let vendor = GenerateOptions::default().kind;
     let companions = Companion::ALL.map(Companion::as_str);
     let kinds = companions
         .into_iter()
-        .chain([IMEX_CHANNEL])
+        .chain([names::IMEX_CHANNEL_CLASS])
         .map(move |class| kind(&vendor, class));
     let kinds = std::iter::once(arguments.cdi_kind.clone()).chain(kinds);
     kinds.map(|kind| file_name(&kind)).chain([GPUS.to_owned()])
@@ -91,82 +141,27 @@ fn has_nothing(error: &anyhow::Error) -> bool {
     )
 }
 
-struct Described {
-    spec: Spec,
-    /// Whether every GPU could be read: one that is lost may be back in a while.
-    in_full: bool,
-}
-
 /// A node, to be read.
 struct Node<'a> {
     arguments: &'a Arguments,
 }
 
 impl Node<'_> {
-    fn management(&self) -> anyhow::Result<Described> {
+    fn management(&self, files: &DriverFiles) -> anyhow::Result<Spec> {
         let mut options = self.options();
         options.kind = self.arguments.cdi_kind.clone();
-        Ok(Described {
-            spec: generate_management(&self.files(None)?, &options)?,
-            in_full: true,
-        })
+        Ok(generate_management(files, &options)?)
     }
 
-    /// The devices beside GPUs that this node has, each of a kind of its own, so that the runtime finds them by their variables.
-    fn companions(&self, folder: &Path) -> Vec<SpecFile> {
-        // Why there are none is said where the GPUs are described.
-        let Ok(files) = self.files(None) else {
-            return Vec::new();
-        };
-        let options = |class: &str| {
-            let mut options = self.options();
-            options.kind = kind(&options.kind, class);
-            options
-        };
-        let companions = Companion::ALL.map(|companion| {
-            let options = options(companion.as_str());
-            (options.kind.clone(), generate_companion(companion, &files, &options))
-        });
-        let imex = options(IMEX_CHANNEL);
-        let channels = (imex.kind.clone(), generate_imex(&files, &[], &imex));
-        let file = |(kind, spec): (Kind, gpu_cdi::Result<Spec>)| {
-            let path = folder.join(file_name(&kind));
-            match spec {
-                Ok(spec) => Some(SpecFile { path, spec: Some(spec) }),
-                // Gone, or never there: what is left of it would keep containers from starting.
-                Err(error) if error.is_nothing_found() => Some(SpecFile { path, spec: None }),
-                Err(error) => {
-                    tracing::warn!("`{}` is not written: {error}", path.display());
-                    None
-                }
-            }
-        };
-        companions.into_iter().chain([channels]).filter_map(file).collect()
-    }
-
-    /// The GPUs that NVML tells of. The driver is let go afterwards: it may be replaced while this program runs.
-    fn gpus(&self) -> anyhow::Result<Described> {
+    /// What NVML tells. The driver is let go afterwards: it may be replaced while this program runs.
+    fn inventory(&self) -> anyhow::Result<Inventory> {
         let library = Library::open(&LibrarySearch {
             library: self.arguments.nvml_library.clone(),
             driver_root: Some(self.arguments.driver_root_here()),
-        })?
-        .with_parts(Parts::DEVICES);
-        let inventory = library.inventory(&self.arguments.host_root)?;
-        for problem in &inventory.problems {
-            tracing::warn!("{problem}");
-        }
-        let files = self.files(inventory.driver.as_ref().map(|driver| driver.version.to_string()))?;
-        let generated = generate(&inventory, &files, &self.options())?;
-        for device in &generated.skipped {
-            tracing::warn!("not described: {device}");
-        }
-        for missing in files.missing() {
-            tracing::warn!("{missing}");
-        }
-        Ok(Described {
-            spec: generated.spec,
-            in_full: inventory.problems.is_empty(),
-        })
+        })?;
+        Ok(library
+            .with_parts(Parts::DEVICES)
+            .inventory(&self.arguments.host_root)?)
     }
 
     fn files(&self, version: Option<String>) -> anyhow::Result<DriverFiles> {
@@ -175,9 +170,6 @@ impl Node<'_> {
         config.sys_root.clone_from(&self.arguments.host_root);
         config.driver_version = version;
         let mut files = DriverFiles::discover(&config)?;
-        for problem in &files.problems {
-            tracing::warn!("{problem}");
-        }
         if self.arguments.dry_run {
             files.device_nodes.extend(self.nodes_to_come());
         }

@@ -8,6 +8,8 @@ use std::{
 use anyhow::{anyhow, ensure};
 use gpu_runtime_config::{Preset, UnknownPreset};
 
+use crate::program::BadUsage;
+
 /// Whose containerd is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Distribution {
@@ -43,8 +45,10 @@ impl Distribution {
         if let Self::Of(preset) = self {
             ensure!(
                 main.is_none_or(|main| main == Path::new(preset.main())),
-                "the main file of {preset} is `{}`: give that or none",
-                preset.main()
+                BadUsage::new(format_args!(
+                    "`--config`: the main file of {preset} is `{}`: give that or none",
+                    preset.main()
+                ))
             );
             return Ok(Some(preset));
         }
@@ -114,6 +118,7 @@ mod tests {
         assert!(found(None, None).is_err());
         let given = Distribution::Of(Preset::MicroK8s);
         assert_eq!(given.on_host(host.path(), None, None).unwrap(), Some(Preset::MicroK8s));
-        assert!(given.on_host(host.path(), Some("/x".as_ref()), None).is_err());
+        let error = given.on_host(host.path(), Some("/x".as_ref()), None).unwrap_err();
+        assert!(error.is::<BadUsage>(), "{error}");
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         program.announce()?;
     }
     Nodes::Control.announce(arguments)?;
-    specs::have_described().await?;
+    specs::have_described(false).await?;
     setup.announce(arguments)?;
     if arguments.no_daemon {
         return Ok(());

@@ -1,8 +1,8 @@
 //! What is to be done to the engine, known before anything on the node changes.
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, anyhow, bail};
 use gpu_runtime_config::{
-    Plan, Preset,
+    Notice, Plan, Preset,
     apply::{Error, Lock, Outcome, Stop},
     containerd::Version,
 };
@@ -39,7 +39,7 @@ impl EngineSetup {
         let plan = if arguments.no_runtime_config {
             None
         } else {
-            Some(target.plan(&arguments.settings())?)
+            Some(target.plan(&arguments.settings()?)?)
         };
         Ok(Self {
             configuration: configuration::file(arguments, &target)?,
@@ -60,8 +60,12 @@ impl EngineSetup {
         if target.engine == Engine::Containerd && target.version.is_none() {
             tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
         }
-        for notice in self.plan.iter().flat_map(|plan| &plan.notices) {
-            tracing::warn!("{notice}");
+        if let Some(plan) = &self.plan {
+            // A runtime that is in place already was told of when it was put there.
+            let is_old = |notice: &&Notice| plan.is_empty() && **notice == Notice::NoTemplate;
+            for notice in plan.notices.iter().filter(|notice| !is_old(notice)) {
+                tracing::warn!("{notice}");
+            }
         }
     }
 
@@ -118,12 +122,15 @@ impl EngineSetup {
 }
 
 /// Takes back what was set in the engine's files.
-pub(super) fn take_back(arguments: &Arguments) -> anyhow::Result<()> {
-    let (target, stop) = (arguments.target()?, Stop::default());
-    let lock = target.lock(&stop)?;
-    tracing::info!("taking back what was set in {}", target.engine.name());
+pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
+    let target = arguments.target()?;
+    let engine = target.engine.name();
+    tracing::info!("taking back what was set in {engine}");
+    let lock = target
+        .lock(stop)
+        .with_context(|| format!("what was set in {engine} stays: `{}`", target.main.display()))?;
     match target.revert()? {
-        Some(plan) => apply(arguments, &target, &plan, &stop, &lock),
+        Some(plan) => apply(arguments, &target, &plan, stop, &lock),
         None => Ok(()),
     }
 }
@@ -140,20 +147,25 @@ fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock:
                 tracing::info!("{verb} `{}`", change.path.display());
             }
         }
+        Outcome::NotAwaited { untold: None } => {
+            tracing::warn!(
+                "{engine} has its old files, was told to read them, and is not waited for: look whether it runs"
+            );
+        }
+        Outcome::NotAwaited { untold: Some(error) } => {
+            return Err(anyhow!(error).context(format!("{engine} has its old files and is to be restarted")));
+        }
         Outcome::RolledBack { cause, still } => return Err(rolled_back(engine, cause, still)),
-        other => bail!("cannot set up {engine}: {other:?}"),
+        other => bail!("cannot set up {engine}: {other}"),
     }
     Ok(())
 }
 
 fn rolled_back(engine: &str, cause: Error, still: Option<Error>) -> anyhow::Error {
-    match (cause, still) {
-        (Error::Stopped, None) => anyhow!("{engine} has its old files back: the program was told to end"),
-        (cause, None) => anyhow!(cause).context(format!(
-            "{engine} has its old files back and runs, because of the new ones"
-        )),
-        (cause, Some(still)) => anyhow!(still).context(format!(
-            "{engine} does not run with its old files either, after: {cause}"
+    match still {
+        None => anyhow!(cause).context(format!("{engine} has its old files back")),
+        Some(still) => anyhow!(still).context(format!(
+            "{engine} has its old files back and does not run with them either, after: {cause}"
         )),
     }
 }

@@ -8,6 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gpu_core::nvml::LibrarySearch;
+
 use super::{arguments::Arguments, description};
 
 /// Folders whose entries tell that devices came or went, and with what those begin that count.
@@ -22,7 +24,7 @@ const DEVICES: [(&str, &[&str]); 5] = [
 /// A node as it was at one time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint {
-    /// The driver's version and build.
+    /// The driver's version and build; its library's name, where the kernel tells none.
     driver: Option<String>,
     /// The device nodes that are described, with their numbers and modes.
     nodes: BTreeMap<PathBuf, (u64, u32)>,
@@ -38,15 +40,35 @@ impl Fingerprint {
         let dev_root = arguments.dev_root_here();
         let folder = arguments.specs();
         Self {
-            driver: read(&root.join("proc/driver/nvidia/version")).or_else(|| library(&arguments.driver_root_here())),
+            driver: read(&root.join("proc/driver/nvidia/version")).or_else(|| {
+                let library = LibrarySearch::beneath(&arguments.driver_root_here()).ok()??;
+                Some(library.to_string_lossy().into_owned())
+            }),
             nodes: DEVICES
                 .iter()
                 .flat_map(|(folder, names)| nodes(&dev_root.join(folder), names))
                 .collect(),
             capabilities: instances(&root.join("proc/driver/nvidia/capabilities")),
-            files: description::names(arguments)
+            files: description::file_names(arguments)
                 .filter(|name| folder.join(name).exists())
                 .collect(),
+        }
+    }
+
+    /// Whether what is described may be another without any of this being so: a MIG device that was taken away and made anew
+    /// under the same numbers since the last look.
+    pub(super) fn may_differ_unseen(&self) -> bool {
+        !self.capabilities.is_empty()
+    }
+
+    /// A node with these folders of MIG instances, and nothing else.
+    #[cfg(test)]
+    pub(super) fn with_instances(folders: &[&str]) -> Self {
+        Self {
+            driver: None,
+            nodes: BTreeMap::new(),
+            capabilities: folders.iter().map(PathBuf::from).collect(),
+            files: Vec::new(),
         }
     }
 }
@@ -58,19 +80,9 @@ fn read(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The driver's library, where the kernel tells no version.
-fn library(driver_root: &Path) -> Option<String> {
-    let folders = ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu"];
-    let links = folders
-        .iter()
-        .map(|folder| driver_root.join(folder).join("libnvidia-ml.so.1"));
-    links
-        .into_iter()
-        .find_map(|link| Some(fs::read_link(link).ok()?.to_string_lossy().into_owned()))
-}
-
-/// The folders of GPUs, GPU instances and compute instances. The kernel numbers instances anew in other places, so that
-/// another layout has other folders; one that is made anew as it was is told by its nodes' change of time, and means the same.
+/// The folders of GPU instances and compute instances. Another layout has other folders. One that is made anew as it was has
+/// the same, though its MIG devices have other UUIDs, which the driver alone tells
+/// ([`may_differ_unseen`](Fingerprint::may_differ_unseen)).
 fn instances(capabilities: &Path) -> Vec<PathBuf> {
     let folders = |path: &Path| -> Vec<PathBuf> {
         let entries = path.read_dir().into_iter().flatten().filter_map(Result::ok);

@@ -17,16 +17,9 @@ pub(super) enum Nodes {
 }
 
 impl Nodes {
-    /// Makes those that are missing. What cannot be made is logged: the driver's own program may do better.
+    /// Makes those that are missing.
     pub(super) fn make(self, arguments: &Arguments) {
-        let dev_root = arguments.dev_root_here();
-        for node in self.of(arguments) {
-            match device_nodes::create(&node, &dev_root) {
-                Ok(true) => tracing::info!("made `{}`", node.path),
-                Ok(false) => {}
-                Err(error) => tracing::warn!("cannot make `{}`: {error}", node.path),
-            }
-        }
+        device_nodes::make(&self.of(arguments), &arguments.dev_root_here());
     }
 
     /// Those that are missing, and would be made.
@@ -41,16 +34,17 @@ impl Nodes {
     pub(super) fn announce(self, arguments: &Arguments) -> anyhow::Result<()> {
         let dev_root = arguments.dev_root_here();
         for node in self.of(arguments) {
+            let path = device_nodes::here(&node, &dev_root);
             match device_nodes::is_missing(&node, &dev_root) {
                 Ok(true) => print(format_args!(
                     "would make `{}` (character device {}:{}, mode {:o})\n",
-                    device_nodes::here(&node, &dev_root).display(),
+                    path.display(),
                     node.major,
                     node.minor,
                     node.mode
                 ))?,
                 Ok(false) => {}
-                Err(error) => tracing::warn!("cannot make `{}`: {error}", node.path),
+                Err(error) => tracing::warn!("cannot make `{}`: {error}", path.display()),
             }
         }
         Ok(())

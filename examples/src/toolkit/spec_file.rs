@@ -16,22 +16,22 @@ pub(super) struct SpecFile {
 }
 
 impl SpecFile {
-    /// Writes or removes the file, if it is another one.
-    pub(super) fn put(&self) -> anyhow::Result<()> {
+    /// Writes or removes the file, if it is another one; whether it was.
+    pub(super) fn put(&self) -> anyhow::Result<bool> {
         let path = self.path.display();
         match &self.spec {
-            Some(_) if self.is_in_place() => {}
+            Some(_) if self.is_in_place() => return Ok(false),
             Some(spec) => {
                 spec.write(&self.path).context("cannot describe the node")?;
                 tracing::info!("wrote `{path}`");
             }
             None => match fs::remove_file(&self.path) {
                 Ok(()) => tracing::info!("removed `{path}`"),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
                 Err(error) => return Err(error).with_context(|| format!("cannot remove `{path}`")),
             },
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Says what would become of the file; nothing of one that is not there and is not to be.
@@ -66,14 +66,14 @@ mod tests {
             path: path.clone(),
             spec,
         };
-        file.put().unwrap();
+        assert!(!file.put().unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), text, "not even its layout");
         fs::write(&path, "{}").unwrap();
-        file.put().unwrap();
+        assert!(file.put().unwrap());
         assert!(file.is_in_place());
         file.spec = None;
-        file.put().unwrap();
-        file.put().unwrap();
+        assert!(file.put().unwrap());
+        assert!(!file.put().unwrap());
         assert!(!path.exists());
     }
 }

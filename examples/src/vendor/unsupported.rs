@@ -13,14 +13,11 @@ pub(crate) struct Unsupported {
 }
 
 impl Unsupported {
-    /// Any value is harmless: it belongs to something that is refused by another name.
-    pub(crate) const ANY: &[&str] = &["*"];
-
     fn argument(&self) -> Arg {
         let flag = self.variable.to_ascii_lowercase().replace('_', "-");
         let harmless = self.harmless;
         let parse = move |text: &str| match text {
-            text if harmless == Self::ANY || harmless.contains(&text) => Ok(text.to_owned()),
+            text if harmless.contains(&text) => Ok(text.to_owned()),
             _ => Err("it is not supported by this program"),
         };
         let argument = Arg::new(self.variable)

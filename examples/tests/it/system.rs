@@ -101,14 +101,11 @@ fn a_dry_run_names_the_nodes_that_would_be_made_where_they_would_be() {
     assert_eq!((said.lines().count(), root.join("dev").exists()), (4, false));
 }
 
-/// Device nodes can be made by root alone.
 #[test]
+#[ignore = "needs root"]
 fn control_nodes_that_are_there_are_not_made_again() {
     let dir = TempDir::new().unwrap();
     let node = Node::create(&NodeSpec::new("h100").gpus(1), dir.path()).unwrap();
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
     let root = dir.path().join("driver");
     fs::create_dir(&root).unwrap();
     let flag = format!("--driver-root={}", root.display());

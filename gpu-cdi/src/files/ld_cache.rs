@@ -142,16 +142,14 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs glibc's cache of this machine"]
     fn this_machines_cache_is_read() {
-        // Present wherever glibc is; nothing to check elsewhere.
-        if let Ok(content) = std::fs::read("/etc/ld.so.cache") {
-            let libraries = libraries(&content).unwrap();
-            assert!(libraries.iter().all(|path| path.starts_with('/')), "{libraries:?}");
-            assert!(
-                libraries.iter().any(|path| path.ends_with("/libc.so.6")),
-                "{libraries:?}"
-            );
-        }
+        let libraries = libraries(&std::fs::read("/etc/ld.so.cache").unwrap()).unwrap();
+        assert!(libraries.iter().all(|path| path.starts_with('/')), "{libraries:?}");
+        assert!(
+            libraries.iter().any(|path| path.ends_with("/libc.so.6")),
+            "{libraries:?}"
+        );
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-use std::{fmt, str::FromStr};
+use std::fmt;
 
 use super::{GenerateOptions, Roots, common, finish, gpus::add_node, options};
 use crate::{ContainerEdits, DriverFiles, Error, Result, Spec};
@@ -46,24 +46,6 @@ impl fmt::Display for Companion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
-}
-
-impl FromStr for Companion {
-    type Err = ParseCompanionError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|companion| companion.as_str() == text)
-            .ok_or_else(|| ParseCompanionError { text: text.to_owned() })
-    }
-}
-
-/// A text that names no companion.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is neither gds, gdrcopy, mofed nor nvswitch")]
-pub struct ParseCompanionError {
-    text: String,
 }
 
 /// Describes one device `all` with the nodes of a companion, and needs neither NVML nor driver libraries.

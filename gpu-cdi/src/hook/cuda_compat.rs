@@ -16,8 +16,10 @@ const CONF: &str = "/etc/ld.so.conf.d/00-compat-cuda.conf";
 
 /// Most bytes that a compatibility library may have; real ones have some 100 MB. What is read of it is bounded in [`elf`].
 const LIBRARY_LIMIT: u64 = 1 << 30;
-/// Most bytes of the note in it.
-const NOTE_LIMIT: u64 = 64 << 10;
+/// The note in it, by section and owner.
+pub(super) const NOTE: (&str, &str) = (".note.cuda.fwd_compatibility", "NVIDIA Corporation");
+/// Most bytes of the note.
+pub(super) const NOTE_LIMIT: u64 = 64 << 10;
 
 /// What the host's driver can do, and where the container may have libraries that can do more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,7 +179,7 @@ fn note(container: &Container, library: &Path) -> Result<Option<Note>, String> {
         return Err("not a library".to_owned());
     }
     let cache = ReadCache::new(File::from(file));
-    match elf::note(&cache, ".note.cuda.fwd_compatibility", "NVIDIA Corporation", NOTE_LIMIT)? {
+    match elf::note(&cache, NOTE.0, NOTE.1, NOTE_LIMIT)? {
         Some(text) => {
             let text = text.split(|&b| b == 0).next().unwrap_or_default();
             serde_json::from_slice(text)

@@ -14,6 +14,7 @@ use rustix::{
 };
 
 use super::{Container, Error, Host, Report, Result};
+use crate::names;
 
 const KEY: &str = "ModifyDeviceFiles: ";
 
@@ -50,7 +51,7 @@ fn without_modification(params: &str) -> Option<String> {
 
 /// Covers the container's view of the parameters with `params`.
 pub(super) fn run(container: &Container, params: &str, report: &mut Report) -> Result<()> {
-    let path = Path::new("/proc/driver/nvidia/params");
+    let path = Path::new(names::PARAMS_PATH);
     match cover(container, path, params) {
         Ok(()) => report.note(format!("`{}` in the container says {KEY}0", path.display())),
         // Without /proc the driver's library finds no permission either.

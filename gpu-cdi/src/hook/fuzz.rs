@@ -2,12 +2,17 @@
 
 use std::path::Path;
 
-use super::{Container, ld_so_conf, state};
+use super::{Container, cuda_compat, ld_so_conf, state};
 use crate::{elf, files};
 
 /// Reads an ELF file in all ways; the SONAME.
 pub fn elf(content: &[u8]) -> Option<String> {
-    let _ = elf::note(content, ".note.cuda.fwd_compatibility", "NVIDIA Corporation", 64 << 10);
+    let _ = elf::note(
+        content,
+        cuda_compat::NOTE.0,
+        cuda_compat::NOTE.1,
+        cuda_compat::NOTE_LIMIT,
+    );
     let _ = elf::has_interpreter(content);
     elf::soname(content).ok().flatten()
 }

@@ -1,25 +1,19 @@
 use serde_json::Value;
 
 use super::{Error, Result};
-use crate::{ANNOTATION_PREFIX, Kind, QualifiedName, annotated_devices};
+use crate::{ANNOTATION_PREFIX, Companion, Kind, QualifiedName, annotated_devices, names};
 
-/// Mounts beneath this folder name devices.
-const MOUNT_FOLDER: &str = "/var/run/nvidia-container-devices/";
-/// Such mounts have this source, since nothing is to be mounted.
+/// Mounts that name devices have this source, since nothing is to be mounted.
 const MOUNT_SOURCE: &str = "/dev/null";
-const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 const PRIVILEGE: &str = "CAP_SYS_ADMIN";
 
-/// Variables that ask, by the value `enabled`, for devices beside the GPUs, and the classes that these devices have.
-const COMPANIONS: [(&str, &str); 4] = [
-    ("NVIDIA_GDS", "gds"),
-    ("NVIDIA_GDRCOPY", "gdrcopy"),
-    ("NVIDIA_MOFED", "mofed"),
-    ("NVIDIA_NVSWITCH", "nvswitch"),
+/// Variables that ask, by the value `enabled`, for devices beside the GPUs.
+const COMPANIONS: [(&str, Companion); 4] = [
+    (names::GDS, Companion::Gds),
+    (names::GDRCOPY, Companion::GdrCopy),
+    (names::MOFED, Companion::Mofed),
+    (names::NVSWITCH, Companion::NvSwitch),
 ];
-/// Names IMEX channels by their numbers.
-const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
-const IMEX_CLASS: &str = "imex-channel";
 
 /// Which requests count.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +35,7 @@ pub struct RequestPolicy {
 impl Default for RequestPolicy {
     fn default() -> Self {
         Self {
-            default_kind: Kind::new("nvidia.com", "gpu").expect("a valid kind"),
+            default_kind: Kind::new(names::VENDOR, names::CLASS).expect("a valid kind"),
             annotation_prefixes: vec![ANNOTATION_PREFIX.to_owned()],
             volume_mounts: false,
             environment_when_unprivileged: true,
@@ -79,27 +73,27 @@ pub fn requested(config: &Value, policy: &RequestPolicy) -> Result<Request> {
 /// The devices that variables ask for beside GPUs, of kinds of their own.
 fn companions(config: &Value, policy: &RequestPolicy) -> Result<Vec<QualifiedName>> {
     let vendor = policy.default_kind.vendor();
-    let mut names = Vec::new();
-    for (variable, class) in COMPANIONS {
+    let mut asked = Vec::new();
+    for (variable, companion) in COMPANIONS {
         if variables(config)
             .rev()
             .find(|(key, _)| *key == variable)
             .is_some_and(|(_, value)| value == "enabled")
         {
-            names.push(format!("{vendor}/{class}=all"));
+            asked.push(format!("{vendor}/{companion}={}", names::ALL));
         }
     }
-    let channels = variables(config).rev().find(|(key, _)| *key == IMEX_CHANNELS);
+    let channels = variables(config).rev().find(|(key, _)| *key == names::IMEX_CHANNELS);
     let channels = channels
         .into_iter()
         .flat_map(|(_, value)| value.split(','))
         .map(str::trim);
     for channel in channels.filter(|channel| !channel.is_empty()) {
         let channel = channel.strip_prefix("channel").unwrap_or(channel);
-        names.push(format!("{vendor}/{IMEX_CLASS}={channel}"));
+        asked.push(format!("{vendor}/{}={channel}", names::IMEX_CHANNEL_CLASS));
     }
-    let names = names.iter().map(|name| name.parse());
-    names.collect::<Result<_, _>>().map_err(|source| Error::Request {
+    let asked = asked.iter().map(|name| name.parse());
+    asked.collect::<Result<_, _>>().map_err(|source| Error::Request {
         place: "the environment".to_owned(),
         source,
     })
@@ -158,7 +152,7 @@ fn from_mounts(config: &Value) -> Vec<String> {
     let mounts = config["mounts"].as_array().into_iter().flatten();
     mounts
         .filter(|mount| mount["source"] == MOUNT_SOURCE)
-        .filter_map(|mount| mount["destination"].as_str()?.strip_prefix(MOUNT_FOLDER))
+        .filter_map(|mount| mount["destination"].as_str()?.strip_prefix(names::DEVICE_MOUNTS))
         .map(|name| {
             let qualified = || {
                 let (kind, name) = name.strip_prefix("cdi/")?.rsplit_once('/')?;
@@ -178,18 +172,20 @@ fn from_environment(config: &Value, policy: &RequestPolicy) -> Vec<String> {
     };
     let swarm: Vec<&str> = policy.swarm_resources.iter().filter_map(|name| value(name)).collect();
     let values = if swarm.is_empty() {
-        match value(VISIBLE_DEVICES) {
+        match value(names::VISIBLE_DEVICES) {
             Some(value) => vec![value],
             // Images of CUDA before version 9 meant it without saying so.
-            None if value("CUDA_VERSION").is_some() && value("NVIDIA_REQUIRE_CUDA").is_none() => vec!["all"],
+            None if value(names::CUDA_VERSION).is_some() && value(names::REQUIRE_CUDA).is_none() => {
+                vec![names::ALL]
+            }
             None => Vec::new(),
         }
     } else {
         swarm
     };
-    let names = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
-    names
-        .filter(|name| !matches!(*name, "" | "void" | "none"))
+    let asked = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
+    asked
+        .filter(|name| !matches!(*name, "" | names::VISIBLE_DEVICES_VOID | names::NONE))
         .map(str::to_owned)
         .collect()
 }
@@ -229,14 +225,14 @@ mod tests {
 
     use super::*;
 
-    fn names(request: &Request) -> Vec<String> {
+    fn devices(request: &Request) -> Vec<String> {
         request.devices.iter().map(ToString::to_string).collect()
     }
 
     #[track_caller]
     fn check(config: &Value, policy: &RequestPolicy, expected: &[&str]) {
         let request = requested(config, policy).unwrap();
-        assert_eq!(names(&request), expected);
+        assert_eq!(devices(&request), expected);
         assert!(request.refused.is_empty());
     }
 
@@ -272,9 +268,10 @@ mod tests {
     fn annotations_count_before_mounts_and_mounts_before_variables() {
         let mut policy = RequestPolicy::default();
         let mut config = env(&["NVIDIA_VISIBLE_DEVICES=0"]);
-        let mount = |name: &str| json!({ "source": "/dev/null", "destination": format!("{MOUNT_FOLDER}{name}") });
+        let mount =
+            |name: &str| json!({ "source": "/dev/null", "destination": format!("{}{name}", names::DEVICE_MOUNTS) });
         config["mounts"] = json!([
-            { "source": "/x", "destination": format!("{MOUNT_FOLDER}5") },
+            { "source": "/x", "destination": format!("{}5", names::DEVICE_MOUNTS) },
             mount("1"),
             mount("cdi/v.com/nic/eth0"),
         ]);

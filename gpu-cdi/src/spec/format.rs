@@ -31,7 +31,7 @@ impl Spec {
     /// YAML starts with `---`; JSON is one line without a line break at its end, as the CDI library writes them.
     ///
     /// # Errors
-    /// Never for YAML or JSON of a spec as such; the serialiser's word if it refuses one all the same.
+    /// [`Error::Encode`] if the serialiser refuses it, which no known spec makes it do.
     pub fn to_text(&self, format: Format) -> Result<String> {
         match format {
             Format::Json => serde_json::to_string(self).map_err(|error| Error::Encode {

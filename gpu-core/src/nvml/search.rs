@@ -42,14 +42,23 @@ impl LibrarySearch {
                 })
             };
         }
-        if let Some(root) = self.driver_root.as_deref().filter(|root| *root != Path::new("/")) {
-            for directory in DIRECTORIES {
-                if let Some(found) = resolve_beneath(root, &Path::new(directory).join(SONAME))? {
-                    return Ok(found);
-                }
+        let root = self.driver_root.as_deref().filter(|root| *root != Path::new("/"));
+        let beneath = root.map(Self::beneath).transpose()?;
+        Ok(beneath.flatten().unwrap_or_else(|| PathBuf::from(SONAME)))
+    }
+
+    /// The driver library beneath a driver root, links followed as if the root were `/`; `None` if there is none. Its name has
+    /// the driver's version.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`] if a folder or link on the way cannot be read.
+    pub fn beneath(root: &Path) -> Result<Option<PathBuf>> {
+        for directory in DIRECTORIES {
+            if let Some(found) = resolve_beneath(root, &Path::new(directory).join(SONAME))? {
+                return Ok(Some(found));
             }
         }
-        Ok(PathBuf::from(SONAME))
+        Ok(None)
     }
 
     /// Every place that [`find`](Self::find) looks at, for a message.
@@ -101,5 +110,8 @@ mod tests {
             .unwrap()
             .join("usr/lib64/libnvidia-ml.so.580.1");
         assert_eq!(search.find().unwrap(), real);
+        assert_eq!(LibrarySearch::beneath(root.path()).unwrap(), Some(real));
+        std::fs::remove_file(lib.join(SONAME)).unwrap();
+        assert_eq!(LibrarySearch::beneath(root.path()).unwrap(), None);
     }
 }

@@ -59,7 +59,11 @@ pub(super) fn describe(
         let channel = |channel: &u32| channel.to_string().parse();
         let channels: Result<Vec<_>, _> = answers.imex_channels.iter().map(channel).collect();
         let channels = channels.expect("the configuration takes channel 0 alone");
-        let spec = generate_imex(files, &channels, &self::options(config, "imex-channel"))?;
+        let spec = generate_imex(
+            files,
+            &channels,
+            &self::options(config, gpu_cdi::names::IMEX_CHANNEL_CLASS),
+        )?;
         cdi_files.add(spec, &config.cdi_dir);
     }
     Ok(cdi_files)

@@ -55,23 +55,31 @@ const SYSTEMD: Duration = Duration::from_mins(4);
 /// How long the last request of a program may take that was told to stop.
 const LAST: Duration = Duration::from_secs(1);
 
-pub(super) fn restart_and_check(how: &Apply) -> Result<(), Error> {
+/// That an engine does not live, or that nothing is known of it.
+pub(super) struct Failure {
+    pub(super) cause: Error,
+    /// Whether it was told to read its files.
+    pub(super) is_told: bool,
+}
+
+pub(super) fn restart_and_check(how: &Apply) -> Result<(), Failure> {
     let before = how.health.as_ref().and_then(|health| {
         health
             .socket
             .process(&how.host_root, Patience::of(LIMIT, &how.stop))
             .ok()
     });
-    restart(how)?;
+    restart(how).map_err(|cause| Failure { cause, is_told: false })?;
     let Some(health) = &how.health else { return Ok(()) };
     let replaced = health.new_process && how.restart != Restart::None;
-    wait(how, health, before.flatten().filter(|_| replaced))
+    let lives = wait(how, health, before.flatten().filter(|_| replaced));
+    lives.map_err(|cause| Failure { cause, is_told: true })
 }
 
 fn restart(how: &Apply) -> Result<(), Error> {
     let (root, stop) = (&how.host_root, &how.stop);
     if stop.is_stopped() {
-        return Err(Error::Stopped);
+        return Err(Error::stopped("before the engine was told to read its files"));
     }
     match &how.restart {
         Restart::None => Ok(()),
@@ -112,7 +120,7 @@ fn signal(root: &Path, socket: &Socket, patience: Patience<'_>) -> Result<(), Er
     kill_process(pid, Signal::HUP).map_err(|error| failed(&method, error.to_string()))
 }
 
-/// What SIGHUP means to the node's service manager is nothing that an engine is in need of.
+/// Refuses process 1, the node's service manager: SIGHUP would have it read all of its units again, and no engine its files.
 fn check_engine(pid: Pid, socket: &Path) -> Result<(), Error> {
     if pid != Pid::INIT {
         return Ok(());
@@ -170,7 +178,8 @@ fn wait(how: &Apply, health: &Health, before: Option<Pid>) -> Result<(), Error> 
             }
         }
         if how.stop.is_stopped() {
-            return Err(Error::Stopped);
+            let socket = health.socket.path.display();
+            return Err(Error::stopped(format!("while `{socket}` was waited for")));
         }
         if start.elapsed() >= health.timeout {
             return Err(Error::Unhealthy {

@@ -24,7 +24,7 @@ impl<'a> Kept<'a> {
     pub(super) fn of(plan: &Plan, how: &'a Apply) -> Result<Self, Error> {
         let (root, path) = (&how.host_root, receipt_path(&how.main));
         let kept = read_receipt(root, &how.main)?;
-        let mut folders = kept.as_ref().map(Receipt::folders).unwrap_or_default().to_vec();
+        let mut folders: Vec<PathBuf> = kept.iter().flat_map(Receipt::folders).collect();
         if plan.receipt.is_some() {
             let written = plan.changes.iter().filter(|change| change.after.is_some());
             let written = written.map(|change| change.path.as_path()).chain([path.as_path()]);
@@ -34,6 +34,7 @@ impl<'a> Kept<'a> {
             folders.dedup();
         }
         let planned = plan.receipt.as_ref().map(|receipt| receipt.with_folders(&folders));
+        let planned = planned.transpose()?;
         Ok(Self {
             how,
             before: read_file(root, &path)?.text,

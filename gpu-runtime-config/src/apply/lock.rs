@@ -46,7 +46,10 @@ pub fn lock(host_root: &Path, stop: &Stop) -> Result<Lock, Error> {
         if patience.check().is_err() {
             let path = host_root.to_owned();
             return Err(if stop.is_stopped() {
-                Error::Stopped
+                let path = path.display();
+                Error::stopped(format!(
+                    "while another program was changing the files of the engines beneath `{path}`"
+                ))
             } else {
                 Error::Busy { path }
             });

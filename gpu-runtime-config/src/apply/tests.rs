@@ -1,12 +1,14 @@
 #![expect(clippy::disallowed_methods, reason = "a node is made and looked at")]
 
 use std::{
+    ffi::OsStr,
     fs,
-    os::unix::{fs::PermissionsExt as _, net::UnixListener},
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, net::UnixListener},
+    time::Duration,
 };
 
 use super::*;
-use crate::{Runtime, Settings, containerd, revert};
+use crate::{Error as ConfigError, Runtime, Settings, containerd, docker, revert};
 
 const MAIN: &str = "/etc/containerd/config.toml";
 const DROP_IN: &str = "/etc/containerd/conf.d/99-nvidia.toml";
@@ -383,7 +385,7 @@ fn one_program_at_a_time_changes_a_hosts_files() {
     });
     let _first = lock(node.root.path(), &stop).unwrap();
     stop.stop();
-    assert!(matches!(lock(node.root.path(), &stop), Err(Error::Stopped)));
+    assert!(matches!(lock(node.root.path(), &stop), Err(Error::Stopped { .. })));
 }
 
 #[test]
@@ -437,7 +439,7 @@ fn an_engine_that_accepts_no_connections_is_not_waited_for_after_the_stop() {
             matches!(
                 outcome,
                 Outcome::RolledBack {
-                    cause: Error::Restart { .. } | Error::Stopped,
+                    cause: Error::Restart { .. } | Error::Stopped { .. },
                     ..
                 }
             ),
@@ -449,6 +451,90 @@ fn an_engine_that_accepts_no_connections_is_not_waited_for_after_the_stop() {
         (Some("version = 3\n"), None)
     );
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_was_taken_back_stays_so_where_the_engine_is_not_waited_for() {
+    let node = Node::new("version = 3\n");
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    let receipt = read_receipt(node.root.path(), MAIN.as_ref()).unwrap().unwrap();
+    let found: Vec<_> = receipt
+        .paths()
+        .map(|path| read_file(node.root.path(), path).unwrap())
+        .collect();
+    let plan = revert(&found, &receipt).unwrap();
+    let stop = Stop::default();
+    let how = Apply {
+        stop: stop.clone(),
+        health: Some(Health {
+            timeout: Duration::from_mins(10),
+            ..health()
+        }),
+        ..node.apply(None)
+    };
+    std::thread::scope(|scope| {
+        let reverted = scope.spawn(|| node.carry_out(&plan, &how));
+        while node.text(DROP_IN).is_some() {
+            std::thread::yield_now();
+        }
+        stop.stop();
+        let outcome = reverted.join().unwrap().unwrap();
+        assert!(matches!(outcome, Outcome::NotAwaited { untold: None }), "{outcome:?}");
+    });
+    assert_eq!(node.text(MAIN).as_deref(), Some("version = 3\n"));
+    assert_eq!(node.names(), ["config.toml"]);
+}
+
+#[test]
+fn a_file_whose_name_is_not_utf8_is_not_edited_and_one_beside_it_is() {
+    let node = Node::new("");
+    let root = node.root.path();
+    let folder = Path::new("/etc/containerd");
+    let settings = Settings {
+        runtimes: vec![Runtime::new("nvidia", "/t/n")],
+        ..Settings::default()
+    };
+
+    let daemon = folder.join(OsStr::from_bytes(b"d\xff.json"));
+    let found = read_file(root, &daemon).unwrap();
+    let error = docker::configure(&found, &[], &settings, None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`/etc/containerd/d\u{fffd}.json` is not edited: its name is not UTF-8, and no receipt could name it"
+    );
+
+    // It imports the drop-in, so that nothing of it changes; its receipt has its name.
+    let main = folder.join(OsStr::from_bytes(b"m\xff.toml"));
+    let text = "version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n";
+    fs::write(node.path("/etc/containerd").join(main.file_name().unwrap()), text).unwrap();
+    let how = Apply {
+        main: main.clone(),
+        ..node.apply(None)
+    };
+    let files = read_containerd(root, &main, DROP_IN.as_ref(), None).unwrap();
+    let placement = containerd::Placement::Auto;
+    let plan = containerd::configure(&files, Some("2.1".parse().unwrap()), placement, &settings, None).unwrap();
+    node.carry_out(&plan, &how).unwrap();
+    assert!(node.text(DROP_IN).is_some());
+    let receipt = read_receipt(root, &main).unwrap().expect("a receipt");
+    let found: Vec<_> = receipt.paths().map(|path| read_file(root, path).unwrap()).collect();
+    node.carry_out(&revert(&found, &receipt).unwrap(), &how).unwrap();
+    assert!(node.text(DROP_IN).is_none());
+    assert!(read_receipt(root, &main).unwrap().is_none());
+}
+
+#[test]
+fn a_folder_whose_name_is_not_utf8_is_not_made() {
+    let node = Node::new("version = 3\n");
+    let before = node.names();
+    let plan = node.plan();
+    let conf_d = node.path("/etc/containerd/conf.d");
+    std::os::unix::fs::symlink(OsStr::from_bytes(b"/etc/d\xff"), &conf_d).unwrap();
+    let error = node.carry_out(&plan, &node.apply(None)).unwrap_err();
+    assert!(matches!(error, Error::Config(ConfigError::NotUtf8 { .. })), "{error}");
+    fs::remove_file(conf_d).unwrap();
+    assert_eq!(node.names(), before);
+    assert_eq!(node.text(MAIN).as_deref(), Some("version = 3\n"));
 }
 
 #[test]
@@ -470,16 +556,14 @@ fn mode_and_owner_stay() {
 }
 
 #[test]
-#[ignore = "needs root"]
+#[ignore = "needs root, and a file system with labels of SELinux"]
 fn the_selinux_label_stays() {
     let node = Node::new("version = 3\n");
-    let label = c"system_u:object_r:container_config_t:s0";
+    let label = c"system_u:object_r:etc_t:s0";
     let attribute = "security.selinux";
     let flags = rustix::fs::XattrFlags::empty();
-    // Where SELinux runs it may know no such label, and where it does not, any is taken.
-    if rustix::fs::setxattr(node.path(MAIN), attribute, label.to_bytes_with_nul(), flags).is_err() {
-        return;
-    }
+    // Where SELinux does not run any label is taken, and its policies know this one.
+    rustix::fs::setxattr(node.path(MAIN), attribute, label.to_bytes_with_nul(), flags).unwrap();
     node.carry_out(&node.plan(), &node.apply(None)).unwrap();
     let mut found = [0u8; 256];
     let length = rustix::fs::getxattr(node.path(MAIN), attribute, &mut found[..]).unwrap();

@@ -165,7 +165,8 @@ impl Reader<'_> {
 
     fn wrong(&self, key: &str, value: &Value, expected: &'static str) -> Error {
         Error::InvalidValue {
-            key: format!("{key} of {}", self.path.display()),
+            path: Some(self.path.to_owned()),
+            key: key.to_owned(),
             value: value.as_str().unwrap_or(value.kind()).to_owned(),
             expected: expected.to_owned(),
         }
@@ -227,11 +228,11 @@ mod tests {
         }
         check(
             "swarm-resource = 1",
-            "`a number` does not fit `swarm-resource of c`: a string",
+            "`a number` does not fit `swarm-resource` of `c`: a string",
         );
         check(
             "[nvidia-container-runtime]\nruntimes = \"runc\"",
-            "`runc` does not fit `nvidia-container-runtime.runtimes of c`: a list of strings",
+            "`runc` does not fit `nvidia-container-runtime.runtimes` of `c`: a list of strings",
         );
     }
 }

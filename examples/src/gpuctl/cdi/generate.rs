@@ -10,7 +10,8 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use gpu_cdi::{
-    DiscoverConfig, DriverFiles, GenerateOptions, Platform, PlatformSigns, Spec, TegraConfig, TegraFiles, WslFiles,
+    DiscoverConfig, DriverFiles, GenerateOptions, ParseImexChannelError, Platform, PlatformSigns, Spec, TegraConfig,
+    TegraFiles, WslFiles, names,
 };
 use gpu_core::{
     Inventory, PciInventory,
@@ -27,15 +28,20 @@ use crate::{
     driver_files::with_search_paths,
     gpuctl::count::count,
     program::{BadUsage, remark},
-    toolkit_config,
+    toolkit_config::{ToolkitConfig, keys},
 };
 
 impl Generate {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let options = self.options()?;
         let driver_root = self.driver_root()?;
-        for root in [Some(&driver_root), self.dev_root.as_ref()].into_iter().flatten() {
-            let bad = || BadUsage::new(format_args!("`{}` is not an absolute path", root.display()));
+        if let Some(root) = &self.dev_root {
+            let bad = || {
+                BadUsage::new(format_args!(
+                    "`--dev-root` takes an absolute path, not `{}`",
+                    root.display()
+                ))
+            };
             ensure!(root.is_absolute(), bad());
         }
         let ids: Vec<&str> = self.device_id.iter().map(String::as_str).collect();
@@ -68,12 +74,12 @@ impl Generate {
     }
 
     fn spec(&self, ids: &[&str], driver_root: &Path, options: GenerateOptions) -> anyhow::Result<Spec> {
-        if ids.contains(&"none") {
-            ensure!(ids == ["none"], BadUsage::new("`none` stands alone"));
-            ensure!(
-                matches!(self.mode, Mode::Auto | Mode::Nvml),
-                BadUsage::new("this mode has no device `none`")
-            );
+        if ids.contains(&names::NONE) {
+            let others =
+                || BadUsage::new("`--device-id`: `none` is a device without GPUs, and cannot be named with others");
+            ensure!(ids == [names::NONE], others());
+            let unknown = || BadUsage::new(format_args!("`--device-id`: mode `{}` has no device `none`", self.mode));
+            ensure!(matches!(self.mode, Mode::Auto | Mode::Nvml), unknown());
             return Ok(gpu_cdi::generate_none(&self.files(driver_root, None)?, &options)?);
         }
         let mode = match self.mode {
@@ -85,8 +91,10 @@ impl Generate {
             Mode::Imex => self.imex(ids, driver_root, &options),
             mode => {
                 ensure!(
-                    ids == ["all"],
-                    BadUsage::new("this mode describes all devices, and has no `--device-id`")
+                    ids == [names::ALL],
+                    BadUsage::new(format_args!(
+                        "`--device-id`: mode `{mode}` describes all that there is, and no devices by name"
+                    ))
                 );
                 self.all(mode, driver_root, &options)
             }
@@ -110,10 +118,11 @@ impl Generate {
     }
 
     fn imex(&self, ids: &[&str], driver_root: &Path, options: &GenerateOptions) -> anyhow::Result<Spec> {
-        let channels = if ids.contains(&"all") {
+        let channels = if ids.contains(&names::ALL) {
             Vec::new()
         } else {
-            ids.iter().map(|id| id.parse()).collect::<Result<_, _>>()?
+            let bad = |error: ParseImexChannelError| BadUsage::new(format_args!("`--device-id`: {error}"));
+            ids.iter().map(|id| id.parse().map_err(bad)).collect::<Result<_, _>>()?
         };
         Ok(gpu_cdi::generate_imex(
             &self.files(driver_root, None)?,
@@ -152,7 +161,7 @@ impl Generate {
     }
 
     fn gpus(&self, ids: &[&str], driver_root: &Path, mut options: GenerateOptions) -> anyhow::Result<Spec> {
-        if !ids.contains(&"all") {
+        if !ids.contains(&names::ALL) {
             for id in ids {
                 options.devices.push(id.parse()?);
             }
@@ -242,14 +251,33 @@ impl Generate {
             fs::metadata(path).with_context(|| format!("cannot read `{}`", path.display()))?;
         }
         let given = self.driver_root.as_ref().filter(|root| !root.as_os_str().is_empty());
-        let Some(root) = given else {
-            let config = toolkit_config::read(config)?;
-            return Ok(config.driver_root.map_or_else(|| PathBuf::from("/"), PathBuf::from));
-        };
-        if config.is_some() {
-            toolkit_config::read(config)?;
+        if let Some(root) = given {
+            let bad = || {
+                BadUsage::new(format_args!(
+                    "`--driver-root` takes an absolute path, not `{}`",
+                    root.display()
+                ))
+            };
+            ensure!(root.is_absolute(), bad());
+            if config.is_none() {
+                return Ok(root.clone());
+            }
         }
-        Ok(root.clone())
+        let toolkit = ToolkitConfig::read(config)?;
+        for key in &toolkit.config.unknown_keys {
+            remark(format_args!("warning: {key}; it has no effect"));
+        }
+        if let Some(root) = given {
+            return Ok(root.clone());
+        }
+        let root = PathBuf::from(toolkit.config.driver_root.as_deref().unwrap_or("/"));
+        ensure!(
+            root.is_absolute(),
+            "{} is not an absolute path: `{}`",
+            toolkit.key(keys::DRIVER_ROOT),
+            root.display()
+        );
+        Ok(root)
     }
 }
 

@@ -1,9 +1,11 @@
-use clap::{Args, ValueEnum};
-use gpu_cdi::Cache;
-use serde_json::json;
+use std::path::Path;
+
+use clap::Args;
+use gpu_cdi::{Cache, QualifiedName};
+use serde::Serialize;
 
 use super::spec_dirs::SpecDirs;
-use crate::program::{print, remark};
+use crate::{gpuctl::output::Output, program::remark};
 
 #[derive(Debug, Args)]
 pub(in crate::gpuctl) struct List {
@@ -15,11 +17,11 @@ pub(in crate::gpuctl) struct List {
     output: Output,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Table,
+/// A device as it is listed.
+#[derive(Debug, Serialize)]
+struct Entry<'c> {
+    device: &'c QualifiedName,
+    file: Option<&'c Path>,
 }
 
 impl List {
@@ -32,23 +34,16 @@ impl List {
             remark(format_args!("warning: {problem}"));
         }
         remark(format_args!("Found {} CDI devices", cache.devices().count()));
-        let entries = || {
-            let entry = |name| json!({ "device": name, "file": cache.file_of(name) });
-            cache.devices().map(entry).collect::<Vec<_>>()
+        let entry = |device| Entry {
+            device,
+            file: cache.file_of(device),
         };
-        print(match self.output {
-            Output::Table => lines(&cache),
-            Output::Json => serde_json::to_string_pretty(&entries())? + "\n",
-            Output::Yaml => serde_saphyr::to_string(&entries())?,
-        })
+        let entries: Vec<_> = cache.devices().map(entry).collect();
+        self.output.print(&entries, |entries| lines(entries))
     }
 }
 
-fn lines(cache: &Cache) -> String {
-    let mut text = String::new();
-    for name in cache.devices() {
-        text.push_str(&name.to_string());
-        text.push('\n');
-    }
-    text
+fn lines(entries: &[Entry<'_>]) -> String {
+    let lines = entries.iter().map(|entry| format!("{}\n", entry.device));
+    lines.collect()
 }

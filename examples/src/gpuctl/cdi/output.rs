@@ -58,11 +58,13 @@ fn named(path: &Path, notation: Option<Notation>) -> anyhow::Result<PathBuf> {
         }));
     }
     if let (Some(asked), Some(format)) = (notation.map(Format::from), Format::of(path)) {
-        ensure!(
-            asked == format,
-            "`{}` would not be read as what `--format` asks for",
-            path.display()
-        );
+        let bad = || {
+            let path = path.display();
+            BadUsage::new(format_args!(
+                "`--format`: readers would take `{path}` for the other notation, by its name"
+            ))
+        };
+        ensure!(asked == format, bad());
     }
     Ok(path.to_owned())
 }
@@ -77,7 +79,8 @@ mod tests {
         assert_eq!(name("/d/a", None).unwrap(), "/d/a.yaml");
         assert_eq!(name("/d/a", Some(Notation::Json)).unwrap(), "/d/a.json");
         assert_eq!(name("/d/a.json", Some(Notation::Json)).unwrap(), "/d/a.json");
-        assert!(name("/d/a.json", Some(Notation::Yaml)).is_err());
+        let error = name("/d/a.json", Some(Notation::Yaml)).unwrap_err();
+        assert!(error.is::<BadUsage>(), "{error}");
         for folder in ["/etc", "/d/"] {
             let error = name(folder, None).unwrap_err();
             assert!(error.is::<BadUsage>());

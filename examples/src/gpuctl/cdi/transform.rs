@@ -51,8 +51,8 @@ impl Transform {
 
 impl Root {
     fn run(&self) -> anyhow::Result<()> {
-        for path in [&self.from, &self.to] {
-            let bad = || BadUsage::new(format_args!("`{path}` is not an absolute path"));
+        for (flag, path) in [("--from", &self.from), ("--to", &self.to)] {
+            let bad = || BadUsage::new(format_args!("`{flag}` takes an absolute path, not `{path}`"));
             ensure!(path.starts_with('/'), bad());
         }
         let mut spec = read(&self.input)?;

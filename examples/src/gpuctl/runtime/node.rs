@@ -11,6 +11,7 @@ use gpu_runtime_config::{
 
 use crate::{
     engine::{Engine, Target},
+    names,
     program::{BadUsage, remark},
 };
 
@@ -31,7 +32,7 @@ pub(super) struct Node {
 
     /// The folder that stands for the host's `/`, such as `/host` in a container: every path of the host, those of
     /// other flags too, is read and written beneath it (an addition of this program)
-    #[arg(long, value_name = "PATH", env = "GPU_HOST_ROOT", default_value = "/")]
+    #[arg(long, value_name = "PATH", env = names::HOST_ROOT, default_value = "/")]
     host_root: PathBuf,
 }
 

@@ -47,7 +47,7 @@ pub(super) fn carry_out(target: &Target, plan: &Plan, lock: &Lock) -> anyhow::Re
                 target.engine.name()
             ));
         }
-        other => bail!("cannot configure {}: {other:?}", target.engine.name()),
+        other => bail!("cannot configure {}: {other}", target.engine.name()),
     }
     Ok(())
 }

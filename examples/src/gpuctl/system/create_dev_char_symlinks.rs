@@ -9,6 +9,7 @@ use crate::{
     device_nodes::{self, Node},
     gpuctl::count::count,
     host_root::check_folder,
+    names,
     program::remark,
     vendor,
 };
@@ -20,7 +21,7 @@ pub(in crate::gpuctl) struct CreateDevCharSymlinks {
     dev_char_path: PathBuf,
 
     /// The root whose `dev` holds the nodes, also set by `DRIVER_ROOT`
-    #[arg(long, env = "NVIDIA_DRIVER_ROOT", value_name = "PATH", default_value_os_t = vendor::env_or("DRIVER_ROOT", "/").into())]
+    #[arg(long, env = names::DRIVER_ROOT, value_name = "PATH", default_value_os_t = vendor::env_or("DRIVER_ROOT", "/").into())]
     driver_root: PathBuf,
 
     /// For all devices that the driver has, also those without a node yet

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use clap::Args;
 
 use super::Common;
-use crate::host_root::check_folder;
+use crate::{host_root::check_folder, program::BadUsage};
 
 #[derive(Debug, Args)]
 pub(in crate::gpuctl) struct CreateDeviceNodes {
@@ -32,7 +32,7 @@ impl CreateDeviceNodes {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         ensure!(
             self.control_devices,
-            "say which nodes are to be made: `--control-devices`"
+            BadUsage::new("say which nodes are to be made: `--control-devices`")
         );
         // A root that is mistyped is not to be made.
         if self.load_kernel_modules || self.dev_root.is_none() {

@@ -6,7 +6,7 @@ use clap::Args;
 use gpu_cdi::{NameStrategy, ORIN_COMPAT_DIR, TegraConfig};
 
 use super::mode::Mode;
-use crate::{gpuctl::cdi::output::Notation, vendor};
+use crate::{gpuctl::cdi::output::Notation, names, vendor};
 
 /// The flags and variables of `nvidia-ctk cdi generate` (v1.20).
 #[derive(Debug, Args)]
@@ -68,7 +68,7 @@ pub(in crate::gpuctl) struct Generate {
     pub(super) class: String,
 
     /// The root of the driver's files [default: `nvidia-container-cli.root` of the toolkit's configuration, else /]
-    #[arg(long, env = "NVIDIA_DRIVER_ROOT", value_name = "PATH")]
+    #[arg(long, env = names::DRIVER_ROOT, value_name = "PATH")]
     pub(super) driver_root: Option<PathBuf>,
 
     /// The root of the device nodes [default: the driver root]
@@ -147,7 +147,8 @@ pub(in crate::gpuctl) struct Generate {
     pub(super) compat32: bool,
 
     /// The vendor's switches: enable-explicit-driver-libraries, enable-coherent-annotations,
-    /// no-additional-gids-for-device-nodes, disable-ipc-discoverer, disable-nvsandboxutils, disable-multiple-csv-devices
+    /// no-additional-gids-for-device-nodes, disable-ipc-discoverer; and those that ask for what is so anyway:
+    /// allow-additional-gids-for-device-nodes, disable-nvsandboxutils, disable-multiple-csv-devices
     #[arg(
         long,
         alias = "feature-flags",
@@ -157,15 +158,16 @@ pub(in crate::gpuctl) struct Generate {
     )]
     pub(super) feature_flag: Vec<String>,
 
-    /// The toolkit's configuration file [default: /etc/nvidia-container-runtime/config.toml]
-    #[arg(long, env = "NVIDIA_CTK_CONFIG_FILE_PATH", value_name = "PATH")]
+    /// The toolkit's configuration file [default: .config/nvidia-container-runtime/config.toml beside this program if it is
+    /// there, else nvidia-container-runtime/config.toml in `XDG_CONFIG_HOME` or /etc]
+    #[arg(long, env = names::TOOLKIT_CONFIG_FILE, value_name = "PATH")]
     pub(super) config: Option<PathBuf>,
 
     /// The NVML library; default: beneath the driver root, then the loader's search path (an addition of this program)
-    #[arg(long, value_name = "PATH", env = "GPU_NVML_LIBRARY")]
+    #[arg(long, value_name = "PATH", env = names::NVML_LIBRARY)]
     pub(super) nvml_library: Option<PathBuf>,
 
-    /// Where the host's /sys is (an addition of this program)
-    #[arg(long, value_name = "PATH", env = "GPU_HOST_ROOT", default_value = "/")]
+    /// Where the host's /sys and /proc are (an addition of this program)
+    #[arg(long, value_name = "PATH", env = names::HOST_ROOT, default_value = "/")]
     pub(super) host_root: PathBuf,
 }

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use clap::ValueEnum;
 use gpu_cdi::Companion;
 
@@ -38,5 +40,12 @@ impl Mode {
             Self::Nvswitch => Some(Companion::NvSwitch),
             _ => None,
         }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value().expect("no mode is skipped");
+        f.write_str(value.get_name())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use gpu_cdi::{GenerateOptions, HookName, Kind};
 
 use super::{Generate, hook_program};
@@ -18,7 +18,8 @@ impl Generate {
 
     pub(super) fn options(&self) -> anyhow::Result<GenerateOptions> {
         let mut options = GenerateOptions::default();
-        options.kind = Kind::new(&self.vendor, &self.class)?;
+        options.kind = Kind::new(&self.vendor, &self.class)
+            .map_err(|error| BadUsage::new(format_args!("`--vendor` and `--class`: {error}")))?;
         options.names.clone_from(&self.device_name_strategy);
         options.all_device = !self.no_all_device;
         options.hook_path = hook_program::path(self.nvidia_cdi_hook_path.as_deref().unwrap_or_default());
@@ -37,7 +38,9 @@ impl Generate {
                 | "disable-nvsandboxutils"
                 | "allow-additional-gids-for-device-nodes"
                 | "disable-multiple-csv-devices" => {}
-                other => bail!(BadUsage::new(format_args!("feature flag `{other}` is not supported"))),
+                other => bail!(BadUsage::new(format_args!(
+                    "`--feature-flag`: `{other}` is not supported"
+                ))),
             }
         }
         Ok(options)
@@ -49,12 +52,17 @@ impl Generate {
             enabled.split(',').all(|name| name.trim() != "all"),
             BadUsage::new("`--enable-hook` takes names of hooks, not `all`")
         );
-        let enabled = HookName::parse_list(&enabled).context("`--enable-hook`")?;
+        let enabled = hooks("--enable-hook", &enabled)?;
         ensure!(
             !enabled.contains(&HookName::Chmod),
-            BadUsage::new("hook `chmod` is in no spec and cannot be enabled")
+            BadUsage::new("`--enable-hook`: hook `chmod` is in no spec and cannot be enabled")
         );
-        let disabled = HookName::parse_list(&self.disable_hook.join(",")).context("`--disable-hook`")?;
+        let disabled = hooks("--disable-hook", &self.disable_hook.join(","))?;
         Ok(disabled.difference(&enabled).copied().collect())
     }
+}
+
+fn hooks(flag: &str, names: &str) -> anyhow::Result<BTreeSet<HookName>> {
+    let bad = |error| BadUsage::new(format_args!("`{flag}`: {error}"));
+    Ok(HookName::parse_list(names).map_err(bad)?)
 }
