@@ -58,6 +58,17 @@ fn what_is_there_already_stays() {
 }
 
 #[test]
+fn the_first_place_is_taken_where_all_are_as_good() {
+    let empty = || gpu("gpu-0", "A30-24GB", Mode::Enabled, &[]);
+    check(empty(), &[("1g.6gb", 1)], Ok("create 1g.6gb@0 on gpu-0"));
+    check(
+        empty(),
+        &[("1g.6gb", 4)],
+        Ok("create 1g.6gb@0 on gpu-0, create 1g.6gb@1 on gpu-0, create 1g.6gb@2 on gpu-0, create 1g.6gb@3 on gpu-0"),
+    );
+}
+
+#[test]
 fn mig_mode_is_switched_on_before_instances_are_made() {
     check(
         gpu("gpu-0", "A30-24GB", Mode::Disabled, &[]),
@@ -88,6 +99,16 @@ fn a_refusal_names_the_gpu_the_profile_and_what_is_short() {
             "1 of 1 × `2g.20gb` do not fit beside 1 × 3g.40gb on `gpu-0`: 1 free block of 2 slots is short, because of instances \
              in use: 1g.10gb@5",
         ),
+    );
+    check(
+        gpu(
+            "gpu-0",
+            "H100-80GB",
+            Mode::Enabled,
+            &[("3g.40gb", 4, true), ("1g.10gb", 0, true), ("1g.10gb", 1, true)],
+        ),
+        &[("3g.40gb", 1), ("1g.10gb", 1)],
+        Err("`1g.10gb@0` on GPU `gpu-0` is in use, and the configuration has no place for it"),
     );
     check(
         gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("1g.10gb", 5, true)]),

@@ -328,9 +328,6 @@ fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<
         if !kept.iter().all(declared) || !rows.iter().all(fits) {
             return;
         }
-        if best.as_ref().is_some_and(|(best, _)| cost[0] > best.cost[0]) {
-            return;
-        }
         let mut changes = Vec::new();
         for row in rows {
             let stay = pinned.iter().chain(kept).filter(|(index, _)| *index == row.index);
