@@ -77,6 +77,11 @@ impl Held {
         }
         parts
     }
+
+    /// What [`Cost::destroyed`](crate::mig::Cost::destroyed) counts if it goes: its compute instances, or itself without any.
+    pub(crate) fn weight(&self) -> u32 {
+        u32::try_from(self.parts().len().max(1)).unwrap_or(u32::MAX)
+    }
 }
 
 /// Where a compute instance of that many slices can start in a GPU instance: at multiples of its size, three slices at

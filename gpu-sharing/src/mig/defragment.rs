@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::mig::{
     Board, Change, Compute, ComputeChange, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Placement, Plan,
-    PlanError, Profile, loss::loss_now, plan,
+    Profile, loss::loss_now, plan,
 };
 
 /// A plan that moves instances together so that a block becomes free.
@@ -16,7 +16,8 @@ pub struct Defragmentation {
     pub block: Placement,
     /// What fits there then.
     pub profile: Profile,
-    /// What moves: no more than was allowed, and no fewer would do for this block.
+    /// What moves: no more than was allowed. No fewer would do for this block where the plan's
+    /// [`at_least`](Plan::at_least) says that as many have to be destroyed, as it always does up to twelve GPUs.
     pub moves: Vec<Move>,
     /// The moves as changes; there is no way to move an instance but to make another and destroy the first.
     pub plan: Plan,
@@ -36,7 +37,8 @@ pub struct Move {
 /// Frees a larger block than there is, the largest that at most `moves` moves can free.
 ///
 /// Instances that are not pinned may move, to any available GPU with MIG mode on, and all of them are still there
-/// afterwards. `None` if no larger block can be freed. Blocks are compared by the share of their GPU.
+/// afterwards. `None` if no larger block can be freed, or, beyond twelve GPUs, if no way to was found. Blocks are compared by the
+/// share of their GPU.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -179,10 +181,7 @@ fn clear(fleet: &Fleet, at: usize, profile: &Profile, block: Placement, all: &De
         .filter(|gpu| gpu.mode == Mode::Disabled)
         .for_each(|gpu| gpu.mode = Mode::Unavailable);
     let without = Fleet::new(gpus).ok()?;
-    let mut found: Plan = match plan(&without, all) {
-        Ok(plan) => plan,
-        Err(PlanError::Short(_) | _) => return None,
-    };
+    let mut found = plan(&without, all).ok()?;
     let change = found.changes.iter_mut().find(|change| change.gpu == target.name);
     // What is in the block moves in any case. Of what the other levels come to without it, that plan says nothing.
     found.at_least = Cost {

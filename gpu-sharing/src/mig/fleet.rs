@@ -6,7 +6,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::mig::{Board, Compute, FleetError, Geometry, Instance, Profile};
+use crate::mig::{Board, Compute, FleetError, Geometry, Instance, Placement, Profile};
 
 /// One GPU as the planner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,8 +113,15 @@ impl GpuState {
         Geometry::from_instances(&self.board, self.instances.iter().map(|held| held.instance.clone()))
     }
 
+    /// The instance of a profile, as its board index, at a placement.
+    pub(crate) fn held(&self, (index, placement): (usize, Placement)) -> Option<&Held> {
+        let profile = self.board.profile(index);
+        let is = |held: &&Held| held.instance.placement == placement && held.instance.profile == *profile;
+        self.instances.iter().find(is)
+    }
+
     /// The places of the instances that are pinned, or are not, as board indices.
-    pub(crate) fn placed(&self, pinned: bool) -> Vec<(usize, crate::mig::Placement)> {
+    pub(crate) fn placed(&self, pinned: bool) -> Vec<(usize, Placement)> {
         let chosen = self.instances.iter().filter(|held| held.pinned == pinned);
         let mut placed: Vec<_> = chosen
             .filter_map(|held| Some((self.board.index(&held.instance.profile)?, held.instance.placement)))

@@ -100,11 +100,6 @@ impl Geometry {
         Ok(Self { instances })
     }
 
-    /// No instance at all.
-    pub fn empty() -> Self {
-        Self { instances: Vec::new() }
-    }
-
     /// The instances in order of their start.
     pub fn instances(&self) -> &[Instance] {
         &self.instances
@@ -117,7 +112,7 @@ impl Geometry {
     pub fn enumerate(board: &Board, profiles: &[Profile]) -> Vec<Self> {
         let indices: Vec<_> = profiles.iter().filter_map(|profile| board.index(profile)).collect();
         let mut found = Vec::new();
-        each_extension(board, &indices, &[], &mut |placed| {
+        each_set(board, &indices, &mut |placed| {
             let instances = placed.iter().map(|&(index, placement)| Instance {
                 placement,
                 profile: board.profile(index).clone(),
@@ -141,13 +136,8 @@ impl fmt::Display for Geometry {
     }
 }
 
-/// Calls `visit` with what can be added to `fixed`, each set once, in order of the starts; nothing is the first.
-pub(crate) fn each_extension(
-    board: &Board,
-    profiles: &[usize],
-    fixed: &[(usize, Placement)],
-    visit: &mut impl FnMut(&[(usize, Placement)]),
-) {
+/// Calls `visit` with each set of instances that a GPU can have, in order of the starts; none is the first.
+pub(crate) fn each_set(board: &Board, profiles: &[usize], visit: &mut impl FnMut(&[(usize, Placement)])) {
     let mut candidates: Vec<_> = profiles
         .iter()
         .flat_map(|&index| {
@@ -159,17 +149,11 @@ pub(crate) fn each_extension(
         .collect();
     candidates.sort_unstable();
     candidates.dedup();
-    let mut load = Load::new(board);
-    let mut occupied = 0;
-    for &(index, placement) in fixed {
-        load.add(index);
-        occupied |= placement.mask();
-    }
     Extend {
         board,
         candidates,
-        load,
-        occupied,
+        load: Load::new(board),
+        occupied: 0,
         placed: Vec::new(),
         visit,
     }

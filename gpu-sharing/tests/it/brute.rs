@@ -116,6 +116,50 @@ pub(crate) fn exactly(gpu: &Gpu, declared: &BTreeMap<Profile, u32>) -> Option<Co
     })
 }
 
+/// What lies somewhere: a compute instance, or a GPU instance without any. Profile, place, place in it, pinned.
+type Thing = (Profile, Placement, Option<(u32, u32)>, bool);
+
+/// The least cost of making one GPU the same as another of its board, where nothing that is in use goes; `None` if it has to.
+pub(crate) fn same(gpu: &Gpu, target: &[Held]) -> Option<Cost> {
+    let things = |instances: &[Held]| -> Vec<Thing> {
+        let of = |held: &Held| {
+            let thing = |part: Option<&Part>| {
+                let (place, pinned) = part.map_or((None, false), |part| (Some((part.0, part.1)), part.2));
+                (held.profile.clone(), held.at, place, pinned)
+            };
+            let none = held.parts.is_empty().then(|| thing(None));
+            none.into_iter()
+                .chain(held.parts.iter().map(|part| thing(Some(part))))
+                .collect::<Vec<_>>()
+        };
+        instances.iter().flat_map(of).collect()
+    };
+    let (before, after) = (things(&gpu.instances), things(target));
+    let has = |all: &[Thing], one: &Thing| {
+        all.iter()
+            .any(|other| (&other.0, other.1, other.2) == (&one.0, one.1, one.2))
+    };
+    let gone: Vec<_> = before.iter().filter(|one| !has(&after, one)).collect();
+    if gone.iter().any(|one| one.3) {
+        return None;
+    }
+    // A GPU instance without compute instances that gets some stays.
+    let filled = |one: &&&Thing| one.2.is_none() && target.iter().any(|held| held.profile == one.0 && held.at == one.1);
+    let destroyed = gone.len() - gone.iter().filter(filled).count();
+    let differs = !gone.is_empty() || after.iter().any(|one| !has(&before, one)) || !gpu.enabled;
+    let slots = target
+        .iter()
+        .flat_map(|held| held.at.start..held.at.start + held.at.size);
+    let slots = slots.fold(0, |mask, slot| mask | 1 << slot);
+    let destroyed = u32::try_from(destroyed).expect("few");
+    Some([
+        destroyed,
+        differs.into(),
+        (!gpu.enabled).into(),
+        lost(&gpu.table, slots),
+    ])
+}
+
 /// How many instances of each profile an empty GPU can have at once, all ways there are.
 pub(crate) fn counts(table: &Table) -> HashSet<Vec<i64>> {
     let gpu = Gpu {

@@ -80,6 +80,27 @@ pub(crate) fn divided(
     drafts(gpus, boards, held, kinds, most, true)
 }
 
+/// A GPU, and another of its board that has some of the same instances, some of them divided otherwise.
+pub(crate) fn neighbours() -> impl Strategy<Value = (Case, Case)> {
+    let gpu = || divided(1..=1, 4, 5, 1, 1);
+    (gpu(), gpu(), prop::collection::vec(0..6, 5)).prop_map(|(from, mut to, fate)| {
+        let (from_gpu, to_gpu) = (&from.gpus[0], &mut to.gpus[0]);
+        let others = std::mem::take(&mut to_gpu.tries);
+        let again = |(at, (one, fate)): (usize, (&Try, &i32))| match fate {
+            0 => None,
+            1 => Some(Try {
+                cuts: others.get(at).and_then(|other| other.cuts.clone()),
+                ..one.clone()
+            }),
+            _ => Some(one.clone()),
+        };
+        let stay = from_gpu.tries.iter().zip(&fate).enumerate().filter_map(again);
+        to_gpu.tries = stay.chain(others.iter().cloned()).collect();
+        (to_gpu.board, to_gpu.enabled) = (from_gpu.board, true);
+        (from, to)
+    })
+}
+
 fn drafts(
     gpus: std::ops::RangeInclusive<usize>,
     boards: usize,

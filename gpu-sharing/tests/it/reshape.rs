@@ -1,11 +1,13 @@
 use std::collections::BTreeMap;
 
-use gpu_sharing::mig::{Compute, Cost, Fleet, GpuState, Held, Mode, Part, PlanError, Wanted, plan, reshape};
+use gpu_sharing::mig::{
+    Compute, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Part, PlanError, Wanted, plan, reshape,
+};
 use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases, divided, gpu},
+    fleets::{Case, cases, divided, gpu, neighbours, occupied},
 };
 
 fn wanted(gpu: &str, profiles: &[(&str, u32)]) -> BTreeMap<String, Wanted> {
@@ -56,6 +58,17 @@ fn what_is_there_already_stays() {
 }
 
 #[test]
+fn the_first_place_is_taken_where_all_are_as_good() {
+    let empty = || gpu("gpu-0", "A30-24GB", Mode::Enabled, &[]);
+    check(empty(), &[("1g.6gb", 1)], Ok("create 1g.6gb@0 on gpu-0"));
+    check(
+        empty(),
+        &[("1g.6gb", 4)],
+        Ok("create 1g.6gb@0 on gpu-0, create 1g.6gb@1 on gpu-0, create 1g.6gb@2 on gpu-0, create 1g.6gb@3 on gpu-0"),
+    );
+}
+
+#[test]
 fn mig_mode_is_switched_on_before_instances_are_made() {
     check(
         gpu("gpu-0", "A30-24GB", Mode::Disabled, &[]),
@@ -86,6 +99,16 @@ fn a_refusal_names_the_gpu_the_profile_and_what_is_short() {
             "1 of 1 × `2g.20gb` do not fit beside 1 × 3g.40gb on `gpu-0`: 1 free block of 2 slots is short, because of instances \
              in use: 1g.10gb@5",
         ),
+    );
+    check(
+        gpu(
+            "gpu-0",
+            "H100-80GB",
+            Mode::Enabled,
+            &[("3g.40gb", 4, true), ("1g.10gb", 0, true), ("1g.10gb", 1, true)],
+        ),
+        &[("3g.40gb", 1), ("1g.10gb", 1)],
+        Err("`1g.10gb@0` on GPU `gpu-0` is in use, and the configuration has no place for it"),
     );
     check(
         gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("1g.10gb", 5, true)]),
@@ -277,6 +300,112 @@ fn agrees(case: &Case) -> Result<(), TestCaseError> {
         Err(error) => prop_assert_eq!(least, None, "{}", error),
     }
     Ok(())
+}
+
+/// The places of the compute instances of each GPU instance.
+fn places(instances: &[Held]) -> BTreeMap<Instance, Vec<(u32, u32)>> {
+    let of = |held: &Held| {
+        let mut parts: Vec<_> = held.parts().iter().map(|part| (part.start, part.slices)).collect();
+        parts.sort_unstable();
+        (held.instance.clone(), parts)
+    };
+    instances.iter().map(of).collect()
+}
+
+/// A GPU that is to be the same as another becomes that, at the cost that the independent search found.
+fn becomes(from: &Case, to: &Case) -> Result<(), TestCaseError> {
+    let (fleet, target) = (from.fleet(), to.fleet().gpus()[0].instances.clone());
+    let least = brute::same(&from.brute().0[0], &to.brute().0[0].instances).map(Cost::from);
+    let wanted = BTreeMap::from([(fleet.gpus()[0].name.clone(), Wanted::Exactly(target.clone()))]);
+    let plan = match reshape(&fleet, &wanted) {
+        Ok(plan) => plan,
+        Err(error) => {
+            prop_assert!(matches!(error, PlanError::Pinned { .. }), "{}", error);
+            prop_assert_eq!(least, None, "{}", error);
+            return Ok(());
+        }
+    };
+    prop_assert_eq!(Some(plan.cost), least);
+    let serving: Vec<_> = plan.serving.iter().map(|(_, instance)| instance.clone()).collect();
+    prop_assert_eq!(serving, places(&target).into_keys().collect::<Vec<_>>());
+    let after = plan
+        .after(&fleet)
+        .map_err(|error| TestCaseError::fail(error.to_string()))?;
+    prop_assert_eq!(after.gpus()[0].mode, Mode::Enabled);
+    prop_assert_eq!(places(&after.gpus()[0].instances), places(&target));
+    let in_use = |fleet: &Fleet| -> Vec<(Instance, Part)> {
+        let all = fleet.gpus()[0].instances.iter();
+        let mut parts: Vec<_> = all
+            .flat_map(|held| held.parts().into_iter().map(|part| (held.instance.clone(), part)))
+            .filter(|(_, part)| part.pinned)
+            .collect();
+        parts.sort();
+        parts
+    };
+    prop_assert_eq!(in_use(&after), in_use(&fleet));
+    let again = reshape(&after, &wanted).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    prop_assert!(
+        again.changes.is_empty(),
+        "once carried out it asks for nothing: {:?}",
+        again
+    );
+    Ok(())
+}
+
+/// Each GPU of a fleet costs what it costs alone, also one that is switched off and one that nothing is said of.
+fn adds_up(case: &Case, kinds: &[u8]) -> Result<(), TestCaseError> {
+    let fleet = case.fleet();
+    let (brute, _) = case.brute();
+    let mut wanted = BTreeMap::new();
+    let mut expected = Some([0; 4]);
+    for ((gpu, brute), kind) in fleet.gpus().iter().zip(&brute).zip(kinds) {
+        let slots = brute::lost(&brute.table, occupied(gpu));
+        let in_use = gpu.instances.iter().any(|held| held.pinned);
+        let weights = gpu
+            .instances
+            .iter()
+            .map(|held| held.parts().len().max(1))
+            .sum::<usize>();
+        let (wish, cost) = match kind {
+            0 => (None, Some([0, 0, 0, slots])),
+            1 if in_use => (Some(Wanted::Disabled), None),
+            1 if gpu.mode == Mode::Disabled => (Some(Wanted::Disabled), Some([0; 4])),
+            1 => {
+                let destroyed = u32::try_from(weights).expect("few");
+                (Some(Wanted::Disabled), Some([destroyed, 1, 1, 0]))
+            }
+            2 => {
+                let as_it_is = gpu.instances.clone();
+                let enable = u32::from(gpu.mode == Mode::Disabled);
+                (Some(Wanted::Exactly(as_it_is)), Some([0, enable, enable, slots]))
+            }
+            _ => {
+                let none = brute::exactly(brute, &BTreeMap::new());
+                (Some(Wanted::Instances(Demand::default())), none)
+            }
+        };
+        wanted.extend(wish.map(|wish| (gpu.name.clone(), wish)));
+        expected = expected
+            .zip(cost)
+            .map(|(sum, more)| [0, 1, 2, 3].map(|level| sum[level] + more[level]));
+    }
+    let cost = reshape(&fleet, &wanted).map(|plan| plan.cost).ok();
+    prop_assert_eq!(cost, expected.map(Cost::from));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_gpu_becomes_another_at_the_least_cost((from, to) in neighbours()) {
+        becomes(&from, &to)?;
+    }
+
+    #[test]
+    fn the_costs_of_several_gpus_add_up(case in divided(1..=4, 4, 3, 1, 1), kinds in prop::collection::vec(0_u8..4, 4)) {
+        adds_up(&case, &kinds)?;
+    }
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use crate::mig::{Board, Candidate, Instance, OnlineError, Policy, Profile, State
 /// A fleet that takes one request after the other.
 ///
 /// GPUs are kept by their state, and for each profile the states by what the policy makes of them, so that a decision looks
-/// at a few words and not at the fleet: its time does not grow with the number of GPUs.
+/// at a few words and never scans the fleet.
 ///
 /// ```
 /// use gpu_sharing::mig::{Buddy, Catalogue, Online};
@@ -308,5 +308,41 @@ impl Bits {
             from = u64::MAX;
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::Bits;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Beyond 4,096 the summary has more than one word.
+        #[test]
+        fn bits_are_a_set(
+            len in 1_usize..20_000,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60),
+            asked in prop::collection::vec(any::<prop::sample::Index>(), 8),
+        ) {
+            let (mut bits, mut set) = (Bits::new(len), BTreeSet::new());
+            for (at, on) in changes {
+                let at = at.index(len);
+                bits.set(at, on);
+                if on {
+                    set.insert(at);
+                } else {
+                    set.remove(&at);
+                }
+                prop_assert_eq!(bits.count, set.len());
+            }
+            for at in asked.iter().map(|at| at.index(len + 1)).chain([0, len]) {
+                prop_assert_eq!(bits.first_from(at), set.range(at..).next().copied(), "from {}", at);
+            }
+        }
     }
 }

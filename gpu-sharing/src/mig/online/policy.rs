@@ -5,7 +5,7 @@ use crate::mig::{Placement, States, loss::Losses};
 /// Where one arriving request goes: a number for each GPU state and placement, computed once for a board.
 ///
 /// Only placements that are possible are asked about. [`Online`](crate::mig::Online) takes the least score; a policy never
-/// sees the fleet, which is why a decision does not depend on its size.
+/// sees the fleet, which is why a decision need not scan it.
 pub trait Policy {
     /// What putting a profile at a placement costs; less is better.
     fn score(&self, states: &States, candidate: Candidate) -> Score;
@@ -197,7 +197,7 @@ impl Policy for Buddy {
 }
 
 /// Free slots that instances of a profile cannot fill.
-pub(super) fn unusable(states: &States, state: u16, profile: usize) -> u32 {
+fn unusable(states: &States, state: u16, profile: usize) -> u32 {
     let mut taken = states.occupied(state);
     let mut filled = 0;
     for (_, run) in states.runs(profile) {
@@ -218,7 +218,7 @@ fn driver_order(states: &States, candidate: Candidate) -> i64 {
 }
 
 /// A score of a real number, in millionths.
-pub(super) fn fixed(value: f64) -> i64 {
+fn fixed(value: f64) -> i64 {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "scores are far below 2^63 millionths; others saturate"

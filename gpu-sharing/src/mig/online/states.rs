@@ -2,7 +2,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::mig::{
     Board, Instance, OnlineError, Placement, Profile,
-    geometry::{Load, each_extension},
+    geometry::{Load, each_set},
 };
 
 /// Every state that a GPU of one board can be in with a set of profiles, and what leads from one to another.
@@ -51,7 +51,7 @@ impl States {
         }
         let mut geometries: Vec<(Slots, Load)> = Vec::new();
         let mut count = 0_usize;
-        each_extension(board, &indices, &[], &mut |placed| {
+        each_set(board, &indices, &mut |placed| {
             count += 1;
             if count <= MOST_GEOMETRIES {
                 let mut load = Load::new(board);

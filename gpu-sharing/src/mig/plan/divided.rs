@@ -59,7 +59,6 @@ pub(super) fn cheapest(gpu: &GpuState, offers: &Offers, losses: &mut Losses) -> 
     let mut knife = Knife::new(gpu, offers);
     let mut cheapest = HashMap::new();
     each_way(gpu, &wanted(offers), losses, &mut |_, kept, created, cost| {
-        let cost = knife.with_parts(kept, cost);
         for (supply, divided) in knife.supplies(kept, created) {
             let cost = divided.on_top_of(cost);
             cheapest
@@ -89,7 +88,6 @@ pub(super) fn way(
         if found.is_some() {
             return;
         }
-        let at = knife.with_parts(kept, at);
         let divided = knife.supplies(kept, created).remove(&target);
         if divided.is_some_and(|divided| divided.on_top_of(at) == cost) {
             let cuts = knife.cuts(kept, created, &target, cost[0] - at[0]);
@@ -149,19 +147,8 @@ impl<'a> Knife<'a> {
         }
     }
 
-    fn parts(&self, (index, placement): (usize, Placement)) -> Vec<Part> {
-        let profile = self.gpu.board.profile(index);
-        let mut held = self.gpu.instances.iter();
-        let found = held.find(|held| held.instance.placement == placement && held.instance.profile == *profile);
-        found.map(Held::parts).unwrap_or_default()
-    }
-
-    /// A way's cost, with all compute instances of each GPU instance that goes. One without any counts once.
-    fn with_parts(&self, kept: &[(usize, Placement)], mut cost: Costs) -> Costs {
-        for at in self.gpu.placed(false).into_iter().filter(|at| !kept.contains(at)) {
-            cost[0] += u32::try_from(self.parts(at).len().saturating_sub(1)).unwrap_or(u32::MAX);
-        }
-        cost
+    fn parts(&self, at: (usize, Placement)) -> Vec<Part> {
+        self.gpu.held(at).map(Held::parts).unwrap_or_default()
     }
 
     /// The GPU instances that can serve demand, each with the ways to divide it.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::divided::{self, Cut};
-use crate::mig::{Board, GpuState, Mode, Placement, geometry::Load, loss::Losses};
+use crate::mig::{Board, GpuState, Held, Mode, Placement, geometry::Load, loss::Losses};
 
 /// Instances destroyed, GPUs touched, mode changes, loss left: compared in this order.
 pub(super) type Costs = [u32; 4];
@@ -30,7 +30,7 @@ impl Pool {
         &self.cost[option as usize]
     }
 
-    fn push(&mut self, supply: impl Iterator<Item = (u16, u8)>, cost: Costs) -> u32 {
+    pub(super) fn push(&mut self, supply: impl Iterator<Item = (u16, u8)>, cost: Costs) -> u32 {
         let start = to_u32(self.supply.len());
         self.supply.extend(supply.filter(|&(_, n)| n > 0));
         self.range.push((start, to_u32(self.supply.len())));
@@ -77,6 +77,7 @@ pub(super) fn each_way(
     }
     let board = &*gpu.board;
     let (pinned, idle) = (gpu.placed(true), gpu.placed(false));
+    let weights: Vec<_> = idle.iter().map(|&at| gpu.held(at).map_or(0, Held::weight)).collect();
     let mut candidates: Vec<_> = (0..board.rules().len())
         .filter(|&index| wanted[index])
         .flat_map(|index| {
@@ -88,6 +89,8 @@ pub(super) fn each_way(
         .collect();
     candidates.sort_unstable();
     for keep in (0..1_u32 << idle.len().min(16)).rev() {
+        let is_kept = |at: usize| keep & (1 << at) != 0;
+        let gone = weights.iter().enumerate().filter(|&(at, _)| !is_kept(at));
         let mut walk = Walk {
             board,
             losses,
@@ -95,13 +98,12 @@ pub(super) fn each_way(
             load: Load::new(board),
             occupied: 0,
             counts: [0; 4],
-            destroyed: to_u32(idle.len()) - keep.count_ones(),
+            destroyed: gone.map(|(_, weight)| weight).sum(),
             disabled: gpu.mode == Mode::Disabled,
             kept: Vec::new(),
             created: Vec::new(),
             visit,
         };
-        let is_kept = |at: usize| keep & (1 << at) != 0;
         for &(index, placement) in &pinned {
             walk.load.add(index);
             walk.occupied |= placement.mask();
@@ -258,7 +260,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::mig::{Catalogue, Geometry, Held};
+    use crate::mig::{Catalogue, Geometry};
 
     /// Serving nothing costs no less than serving with what is there.
     #[test]

@@ -245,12 +245,12 @@ impl<'a> Simplex<'a> {
         let mut lead = self.key.clone();
         let mut split = Vec::new();
         for (basic, &value) in self.basis.iter().zip(&self.values) {
-            if let Basic::Option(gpu, option) = *basic
-                && value > EPSILON
-            {
-                split.push(gpu);
+            if let Basic::Option(gpu, option) = *basic {
                 if value > 0.5 {
                     lead[gpu] = option;
+                }
+                if value > EPSILON && value < 1.0 - EPSILON {
+                    split.push(gpu);
                 }
             }
         }
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
     use crate::mig::{
         Demand, Fleet,
-        plan::{search::minimise, table::Table, tests::fleets},
+        plan::{options::Pool, search::minimise, table::Table, tests::fleets},
     };
 
     /// The least of the relaxation, by a solver that has nothing to do with this one.
@@ -364,6 +364,21 @@ mod tests {
             "{} for {expected}",
             priced.bound
         );
+        // The leads are a solution of the relaxation but for the GPUs that it splits, and those are few.
+        let mut groups = model.groups.clone();
+        for (gpu, options) in groups.iter_mut().enumerate() {
+            prop_assert!(options.contains(&priced.lead[gpu]));
+            if priced.split.binary_search(&gpu).is_err() {
+                *options = vec![priced.lead[gpu]];
+            }
+        }
+        prop_assert!(priced.split.len() <= model.rows(stage));
+        let led = Model {
+            pool: model.pool.clone(),
+            groups,
+            wanted: model.wanted.clone(),
+        };
+        prop_assert!((relaxed(&led, stage) - expected).abs() < 1e-4, "{:?}", priced);
         Ok(())
     }
 
@@ -404,5 +419,31 @@ mod tests {
         fn the_bound_is_the_least_of_the_relaxation((fleet, demand) in fleets(1..=20)) {
             each_stage_agrees(&fleet, &demand)?;
         }
+    }
+
+    #[test]
+    fn the_option_with_the_larger_share_leads() {
+        #[track_caller]
+        fn check(wanted: u32, lead: usize, split: &[usize]) {
+            let mut pool = Pool::default();
+            let mut option = |n: u8| pool.push([(0, n)].into_iter(), [n.into(), 0, 0, 0]);
+            let (none, four) = (option(0), option(4));
+            let model = Model {
+                pool,
+                groups: vec![vec![none, four]],
+                wanted: vec![wanted],
+            };
+            let stage = Stage {
+                goal: Goal::Cost(0),
+                limits: Vec::new(),
+            };
+            let priced = price(&model, &stage, &[four]);
+            assert_eq!((priced.lead, &priced.split[..]), (vec![[none, four][lead]], split));
+            assert!((priced.bound - f64::from(wanted)).abs() < 1e-9);
+        }
+        check(0, 0, &[]);
+        check(1, 0, &[0]);
+        check(3, 1, &[0]);
+        check(4, 1, &[]);
     }
 }

@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 use super::{
     Cost, Plan,
@@ -7,7 +10,7 @@ use super::{
     plan,
 };
 use crate::mig::{
-    Compute, Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Part, Placement, PlanError,
+    Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Part, Placement, PlanError,
     compute::{Division, divide, fewest, sizes},
     loss::{Losses, loss, loss_now},
 };
@@ -73,7 +76,7 @@ impl Plan {
         }
         let mut destroyed: Vec<_> = gpu.instances.iter().map(|held| held.instance.clone()).collect();
         destroyed.sort();
-        self.cost.destroyed += u32::try_from(destroyed.len()).unwrap_or(u32::MAX);
+        self.cost.destroyed += gpu.instances.iter().map(Held::weight).sum::<u32>();
         self.cost.touched += 1;
         self.cost.mode_changes += 1;
         let (gpu, board) = (gpu.name.clone(), gpu.board.to_string());
@@ -107,37 +110,26 @@ impl Plan {
             created: Vec::new(),
             compute: Vec::new(),
         };
-        let is = |part: &Part, other: &Part| (part.start, part.slices) == (other.start, other.slices);
         for held in &gpu.instances {
             let Some(target) = wanted.iter().find(|target| target.instance == held.instance) else {
                 if held.pinned {
                     return Err(pinned(held));
                 }
                 change.destroyed.push(held.instance.clone());
-                self.cost.destroyed += 1;
+                self.cost.destroyed += held.weight();
                 continue;
             };
-            let (parts, targets) = (held.parts(), target.parts());
-            let gone: Vec<_> = parts
-                .iter()
-                .filter(|part| !targets.iter().any(|other| is(part, other)))
-                .copied()
-                .collect();
-            let made: Vec<_> = targets
-                .iter()
-                .filter(|part| !parts.iter().any(|other| is(part, other)))
-                .copied()
-                .collect();
-            if gone.iter().any(|part| part.pinned) {
+            let recut = ComputeChange {
+                instance: held.instance.clone(),
+                destroyed: beyond(&target.parts(), held.parts()),
+                created: idle(beyond(&held.parts(), target.parts())),
+            };
+            if recut.destroyed.iter().any(|part| part.pinned) {
                 return Err(pinned(held));
             }
-            self.cost.destroyed += u32::try_from(gone.len()).unwrap_or(u32::MAX);
-            if !gone.is_empty() || !made.is_empty() {
-                change.compute.push(ComputeChange {
-                    instance: held.instance.clone(),
-                    destroyed: gone,
-                    created: made,
-                });
+            self.cost.destroyed += u32::try_from(recut.destroyed.len()).unwrap_or(u32::MAX);
+            if !(recut.destroyed.is_empty() && recut.created.is_empty()) {
+                change.compute.push(recut);
             }
         }
         for target in wanted {
@@ -145,13 +137,11 @@ impl Plan {
                 continue;
             }
             change.created.push(target.instance.clone());
-            if target.compute != Compute::Whole {
-                let mut created = target.parts();
-                created.sort_unstable_by_key(|part| (std::cmp::Reverse(part.slices), part.start));
+            if !target.compute.is_whole() {
                 change.compute.push(ComputeChange {
                     instance: target.instance.clone(),
                     destroyed: Vec::new(),
-                    created,
+                    created: idle(beyond(&[], target.parts())),
                 });
             }
         }
@@ -224,6 +214,19 @@ impl Plan {
     }
 }
 
+/// The parts that are not among others, largest first.
+fn beyond(others: &[Part], mut parts: Vec<Part>) -> Vec<Part> {
+    let is = |part: &Part, other: &Part| (part.start, part.slices) == (other.start, other.slices);
+    parts.retain(|part| !others.iter().any(|other| is(part, other)));
+    parts.sort_unstable_by_key(|part| (Reverse(part.slices), part.start));
+    parts
+}
+
+fn idle(parts: Vec<Part>) -> Vec<Part> {
+    let idle = |part| Part { pinned: false, ..part };
+    parts.into_iter().map(idle).collect()
+}
+
 /// What is declared of one GPU instance profile.
 #[derive(Debug)]
 struct Row {
@@ -267,15 +270,10 @@ impl Row {
             row.fewest = fewest(row.whole, &row.parts).unwrap_or(u32::MAX);
         }
         for held in gpu.instances.iter().filter(|held| held.pinned) {
-            let declared = rows
+            let row = rows
                 .iter()
                 .find(|row| gpu.board.profile(row.index) == &held.instance.profile);
-            let all_known = held
-                .parts()
-                .iter()
-                .filter(|part| part.pinned)
-                .all(|part| declared.is_some_and(|row| row.parts.iter().any(|&(size, _)| size == part.slices)));
-            if declared.is_none() || !all_known || !enough(gpu, declared) {
+            if !row.is_some_and(|row| row.has(gpu, held)) {
                 return Err(PlanError::Pinned {
                     gpu: gpu.name.clone(),
                     instance: held.instance.clone(),
@@ -285,21 +283,26 @@ impl Row {
         Ok(rows)
     }
 
+    /// Whether of each size that is in use in an instance as many are declared as are in use on the GPU.
+    fn has(&self, gpu: &GpuState, held: &Held) -> bool {
+        let same = gpu
+            .instances
+            .iter()
+            .filter(|other| other.instance.profile == held.instance.profile);
+        let in_use: Vec<_> = same.flat_map(Held::parts).filter(|part| part.pinned).collect();
+        let used =
+            |size: u32| u32::try_from(in_use.iter().filter(|part| part.slices == size).count()).unwrap_or(u32::MAX);
+        let declared = |part: &Part| {
+            self.parts
+                .iter()
+                .any(|&(size, n)| size == part.slices && used(size) <= n)
+        };
+        held.parts().iter().filter(|part| part.pinned).all(declared)
+    }
+
     fn count(&self) -> u32 {
         self.parts.iter().map(|&(_, n)| n).fold(0, u32::saturating_add)
     }
-}
-
-/// Whether as many compute instances are declared as are in use, size by size.
-fn enough(gpu: &GpuState, row: Option<&Row>) -> bool {
-    let Some(row) = row else { return false };
-    let profile = gpu.board.profile(row.index);
-    let held = gpu.instances.iter().filter(|held| held.instance.profile == *profile);
-    let used: Vec<_> = held.flat_map(Held::parts).filter(|part| part.pinned).collect();
-    row.parts.iter().all(|&(size, n)| {
-        let of_size = used.iter().filter(|part| part.slices == size).count();
-        u32::try_from(of_size).is_ok_and(|used| used <= n)
-    })
 }
 
 /// The cheapest way to have exactly what is declared.
@@ -311,17 +314,10 @@ fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<
     let wanted: Vec<_> = (0..gpu.board.rules().len())
         .map(|index| rows.iter().any(|row| row.index == index))
         .collect();
-    let held = |index: usize, placement: Placement| {
-        let profile = gpu.board.profile(index);
-        let mut held = gpu.instances.iter();
-        let found = held.find(|held| held.instance.placement == placement && held.instance.profile == *profile);
-        found.map(Held::parts).unwrap_or_default()
-    };
+    let parts = |at: (usize, Placement)| gpu.held(at).map(Held::parts).unwrap_or_default();
     let mut known: HashMap<(usize, Vec<Placement>, usize), Option<Division>> = HashMap::new();
     let mut best: Option<(Way, Vec<ComputeChange>)> = None;
     let pinned = gpu.placed(true);
-    // Compute instances beyond the one that each destroyed GPU instance is counted for.
-    let more_parts = |at: &(usize, Placement)| u32::try_from(held(at.0, at.1).len().saturating_sub(1)).unwrap_or(0);
     each_way(gpu, &wanted, losses, &mut |_, kept, created, mut cost| {
         let fits = |row: &Row| {
             let all = pinned.iter().chain(kept).chain(created);
@@ -332,18 +328,13 @@ fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<
         if !kept.iter().all(declared) || !rows.iter().all(fits) {
             return;
         }
-        if best.as_ref().is_some_and(|(best, _)| cost[0] > best.cost[0]) {
-            return;
-        }
-        let gone = gpu.placed(false);
-        cost[0] += gone.iter().filter(|at| !kept.contains(at)).map(more_parts).sum::<u32>();
         let mut changes = Vec::new();
         for row in rows {
             let stay = pinned.iter().chain(kept).filter(|(index, _)| *index == row.index);
             let stay: Vec<_> = stay.map(|&(_, placement)| placement).collect();
             let new: Vec<_> = created.iter().filter(|(index, _)| *index == row.index).collect();
             let division = known.entry((row.index, stay.clone(), new.len())).or_insert_with(|| {
-                let instances = stay.iter().map(|&placement| held(row.index, placement));
+                let instances = stay.iter().map(|&placement| parts((row.index, placement)));
                 let instances: Vec<_> = instances.chain(new.iter().map(|_| Vec::new())).collect();
                 divide(row.whole, &instances, &row.parts)
             });

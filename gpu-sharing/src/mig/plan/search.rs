@@ -147,8 +147,7 @@ impl<'a> Search<'a> {
     fn new(model: &'a Model, stage: &'a Stage, priced: &'a Priced, part: &'a [usize], below: u32) -> Self {
         let mut open = model.right_hand_side(stage);
         let mut value = 0;
-        for (gpu, &option) in priced.lead.iter().enumerate().filter(|(gpu, _)| !part.contains(gpu)) {
-            let _ = gpu;
+        for (_, &option) in priced.lead.iter().enumerate().filter(|(gpu, _)| !part.contains(gpu)) {
             value += model.value(stage, option);
             model.each_entry(stage, option, |row, n| open[row] -= n);
         }
@@ -278,5 +277,187 @@ impl<'a> Search<'a> {
             at = from;
         }
         Some((choice, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
+
+    use super::*;
+    use crate::mig::plan::options::Pool;
+
+    /// Supplies of one row and two levels of cost.
+    type Offer = (u8, u32, u32);
+
+    fn model(groups: &[Vec<Offer>], wanted: u32) -> Model {
+        let mut pool = Pool::default();
+        let mut option = |&(n, cost, limited): &Offer| pool.push([(0, n)].into_iter(), [cost, limited, 0, 0]);
+        let groups = groups.iter().map(|options| options.iter().map(&mut option).collect());
+        Model {
+            groups: groups.collect(),
+            pool,
+            wanted: vec![wanted],
+        }
+    }
+
+    fn stage(limit: u32) -> Stage {
+        Stage {
+            goal: Goal::Cost(0),
+            limits: vec![(1, limit)],
+        }
+    }
+
+    /// The least cost of choices that supply what is wanted within the limit, by all sums that there are.
+    fn least(model: &Model, limit: u32) -> Option<u32> {
+        let (wanted, limit) = (model.wanted[0] as usize, limit as usize);
+        let mut sums = vec![vec![None; limit + 1]; wanted + 1];
+        sums[0][0] = Some(0_u32);
+        for options in &model.groups {
+            let mut next = vec![vec![None; limit + 1]; wanted + 1];
+            for &option in options {
+                let n = model.pool.supply(option).first().map_or(0, |&(_, n)| n.into());
+                let [cost, limited, ..] = *model.pool.cost(option);
+                for (served, by_limit) in sums.iter().enumerate() {
+                    for (used, sum) in by_limit
+                        .iter()
+                        .enumerate()
+                        .filter(|(used, _)| used + limited as usize <= limit)
+                    {
+                        let Some(sum) = sum.map(|sum| sum + cost) else { continue };
+                        let end: &mut Option<u32> = &mut next[(served + n).min(wanted)][used + limited as usize];
+                        *end = Some(end.map_or(sum, |known| known.min(sum)));
+                    }
+                }
+            }
+            sums = next;
+        }
+        sums[wanted].iter().flatten().min().copied()
+    }
+
+    /// Models for which the first option of each group is a choice: groups, what is wanted, and the limit.
+    fn models(groups: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = (Vec<Vec<Offer>>, u32, u32)> {
+        let option = (0_u8..4, 0_u32..5, 0_u32..2);
+        let options = prop::collection::vec(option, 1..=3);
+        let all = (prop::collection::vec(options, groups), 0_u32..8, 0_u32..6);
+        all.prop_map(|(groups, less, more)| {
+            let wanted: u32 = groups.iter().map(|options| u32::from(options[0].0)).sum();
+            let limit: u32 = groups.iter().map(|options| options[0].2).sum();
+            (groups, wanted.saturating_sub(less), limit + more)
+        })
+    }
+
+    fn first(model: &Model) -> Vec<u32> {
+        model.groups.iter().map(|options| options[0]).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_found_and_proven_is_so((groups, wanted, limit) in models(1..=50)) {
+            let before = model(&groups, wanted);
+            let least_of_all = least(&before, limit).expect("there is a choice");
+            let mut after = model(&groups, wanted);
+            let found = minimise(&mut after, &stage(limit), first(&before));
+            prop_assert!(found.at_least <= least_of_all && least_of_all <= found.value, "{:?} for {}", found, least_of_all);
+            prop_assert!(groups.len() > SMALL || found.at_least == found.value, "{:?}", found);
+            prop_assert_eq!(before.goal(&stage(limit), &found.choice), found.value);
+            let served = |option: &u32| before.pool.supply(*option).first().map_or(0, |&(_, n)| n.into());
+            prop_assert!(found.choice.iter().map(served).sum::<u32>() >= wanted);
+            let used = |option: &u32| before.pool.cost(*option)[1];
+            prop_assert!(found.choice.iter().map(used).sum::<u32>() <= limit);
+            // What is left out is in no choice that is as good.
+            let left_out = before.groups.iter().zip(&after.groups).enumerate().flat_map(|(gpu, (all, left))| {
+                all.iter().filter(|option| !left.contains(option)).map(move |&option| (gpu, option))
+            });
+            for (gpu, option) in left_out.take(6) {
+                let mut with = model(&groups, wanted);
+                with.groups[gpu] = vec![option];
+                prop_assert!(least(&with, limit).is_none_or(|least| least > found.value));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_found_in_large_fleets_is_proven() {
+        let mut runner = TestRunner::deterministic();
+        let proven = |_: &u32| {
+            let (groups, wanted, limit) = models(45..=60).new_tree(&mut runner).expect("a model").current();
+            let mut model = model(&groups, wanted);
+            let start = first(&model);
+            let found = minimise(&mut model, &stage(limit), start);
+            found.at_least == found.value
+        };
+        let proven = (0..100).filter(proven).count();
+        assert_eq!(proven, 100);
+    }
+
+    #[test]
+    fn a_bound_between_two_numbers_is_the_greater() {
+        let rounded = [-0.5, 0.0, 1.999_999_9, 2.000_000_1, 2.1, 3.0].map(round_up);
+        assert_eq!(rounded, [0, 0, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn options_that_lift_every_choice_above_the_value_go() {
+        #[track_caller]
+        fn check(bound: f64, value: u32, expected: &[u32]) {
+            let mut model = model(&[vec![(0, 1, 0), (0, 2, 0), (0, 3, 0), (0, 4, 0)]], 0);
+            drop_above(&mut model, &stage(0), &[0.0, 0.0], bound, value);
+            let costs: Vec<_> = model.groups[0]
+                .iter()
+                .map(|&option| model.pool.cost(option)[0])
+                .collect();
+            assert_eq!(costs, expected);
+        }
+        check(1.0, 1, &[1]);
+        check(1.0, 3, &[1, 2, 3]);
+        check(1.5, 3, &[1, 2]);
+        check(0.0, 3, &[1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn the_part_is_what_is_split_and_what_nearly_prefers_another_option() {
+        // What another option costs more: 5, 3, 1, and nothing to choose.
+        let groups = [
+            vec![(0, 0, 0), (0, 5, 0)],
+            vec![(0, 3, 0), (0, 0, 0)],
+            vec![(0, 0, 0), (0, 1, 0)],
+            vec![(0, 7, 0)],
+        ];
+        let model = model(&groups, 0);
+        let check = |size, bound, value, split: &[usize], expected: (&[usize], bool)| {
+            let lead = [0, 1, 0, 0].iter().zip(&model.groups).map(|(&at, options)| options[at]);
+            let priced = Priced {
+                prices: vec![0.0, 0.0],
+                bound,
+                lead: lead.collect(),
+                split: split.to_vec(),
+            };
+            let (part, covers) = part(&model, &stage(0), &priced, size, value);
+            assert_eq!((&part[..], covers), expected);
+        };
+        check(2, 0.0, 4, &[], (&[2, 1], true));
+        check(1, 0.0, 4, &[], (&[2], false)); // the second costs 3 more, and 3 is below 4
+        check(1, 0.0, 3, &[], (&[2], true));
+        check(1, 1.5, 5, &[], (&[2], true));
+        check(1, 0.5, 5, &[], (&[2], false));
+        check(2, 0.0, 4, &[0], (&[0, 2], false));
+        check(9, 0.0, 9, &[3], (&[3, 2, 1, 0], true));
+    }
+
+    #[test]
+    fn a_search_is_complete_if_no_partial_choice_was_left_out() {
+        let model = model(&[vec![(0, 1, 0), (1, 1, 0)], vec![(2, 1, 0)]], 2);
+        let priced = Priced {
+            prices: vec![0.0, 0.0],
+            bound: 0.0,
+            lead: first(&model),
+            split: Vec::new(),
+        };
+        let stage = stage(0);
+        let complete = |beam| Search::new(&model, &stage, &priced, &[0, 1], 9).run(beam).complete;
+        assert_eq!([1, 2, 3].map(complete), [false, true, true]);
     }
 }
