@@ -2,7 +2,7 @@ use std::{cmp::Reverse, collections::BTreeSet, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::mig::{BoardError, Placement, Profile};
+use crate::mig::{BoardError, Instance, Placement, Profile};
 
 /// What one model of GPU offers: its memory slots, its profiles and where each may lie.
 ///
@@ -229,6 +229,14 @@ impl Board {
 
     pub(crate) fn profile(&self, index: usize) -> &Profile {
         &self.spec.profiles[index].profile
+    }
+
+    /// An instance of a profile, by its index, at a placement.
+    pub(crate) fn instance(&self, (index, placement): (usize, Placement)) -> Instance {
+        Instance {
+            placement,
+            profile: self.profile(index).clone(),
+        }
     }
 
     pub(crate) fn engine_limits(&self) -> [u32; 4] {

@@ -113,13 +113,8 @@ impl Geometry {
         let indices: Vec<_> = profiles.iter().filter_map(|profile| board.index(profile)).collect();
         let mut found = Vec::new();
         each_set(board, &indices, &mut |placed| {
-            let instances = placed.iter().map(|&(index, placement)| Instance {
-                placement,
-                profile: board.profile(index).clone(),
-            });
-            found.push(Self {
-                instances: instances.collect(),
-            });
+            let instances = placed.iter().map(|&at| board.instance(at)).collect();
+            found.push(Self { instances });
         });
         found
     }

@@ -187,6 +187,11 @@ impl ComputeChange {
 }
 
 impl Change {
+    /// Whether no instance goes, comes or is divided anew.
+    pub(super) fn leaves_instances(&self) -> bool {
+        self.destroyed.is_empty() && self.created.is_empty() && self.compute.is_empty()
+    }
+
     fn after(&self, gpu: &GpuState) -> Result<GpuState, StaleReason> {
         if gpu.board.name() != self.board {
             return Err(StaleReason::Board {

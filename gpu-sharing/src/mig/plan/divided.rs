@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::options::{Costs, Offers, Way, each_way};
 use crate::mig::{
-    ComputeChange, GpuState, Held, Instance, Part, Placement,
+    ComputeChange, GpuState, Held, Part, Placement,
     compute::{Choice, supplies},
     loss::Losses,
 };
@@ -34,10 +34,7 @@ impl Cut {
         let usual = way.created.contains(&self.at) && self.created == [Part::whole(profile)];
         let nothing = self.destroyed.is_empty() && self.created.is_empty();
         (!usual && !nothing).then(|| ComputeChange {
-            instance: Instance {
-                placement: self.at.1,
-                profile: profile.clone(),
-            },
+            instance: gpu.board.instance(self.at),
             destroyed: self.destroyed.clone(),
             created: self.created.clone(),
         })

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::divided::{self, Cut};
+use super::{
+    Change, ComputeChange,
+    divided::{self, Cut},
+};
 use crate::mig::{Board, GpuState, Held, Mode, Placement, geometry::Load, loss::Losses};
 
 /// Instances destroyed, GPUs touched, mode changes, loss left: compared in this order.
@@ -47,6 +50,30 @@ pub(super) struct Way {
     /// What becomes of the instances that can serve demand, where any is divided or is to be.
     pub(super) cuts: Vec<Cut>,
     pub(super) cost: Costs,
+}
+
+impl Way {
+    /// What it changes, with what becomes of compute instances.
+    pub(super) fn change(&self, gpu: &GpuState, mut compute: Vec<ComputeChange>) -> Change {
+        compute.sort_by(|a, b| a.instance.cmp(&b.instance));
+        let idle = gpu.placed(false).into_iter();
+        Change {
+            gpu: gpu.name.clone(),
+            board: gpu.board.to_string(),
+            mode: (gpu.mode == Mode::Disabled).then_some(true),
+            destroyed: idle
+                .filter(|at| !self.kept.contains(at))
+                .map(|at| gpu.board.instance(at))
+                .collect(),
+            created: self.created.iter().map(|&at| gpu.board.instance(at)).collect(),
+            compute,
+        }
+    }
+
+    /// What there is afterwards.
+    pub(super) fn after(&self, gpu: &GpuState) -> Vec<(usize, Placement)> {
+        [gpu.placed(true), self.kept.clone(), self.created.clone()].concat()
+    }
 }
 
 /// How often each profile of the board, eight bits each; a board has at most 32 profiles and 16 slots.

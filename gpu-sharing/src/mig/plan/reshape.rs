@@ -10,7 +10,7 @@ use super::{
     plan,
 };
 use crate::mig::{
-    Demand, Fleet, Geometry, GpuState, Held, Instance, Mode, Part, Placement, PlanError,
+    Demand, Fleet, Geometry, GpuState, Held, Mode, Part, Placement, PlanError,
     compute::{Division, divide, fewest, sizes},
     loss::{Losses, loss, loss_now},
 };
@@ -77,12 +77,9 @@ impl Plan {
         let mut destroyed: Vec<_> = gpu.instances.iter().map(|held| held.instance.clone()).collect();
         destroyed.sort();
         self.cost.destroyed += gpu.instances.iter().map(Held::weight).sum::<u32>();
-        self.cost.touched += 1;
-        self.cost.mode_changes += 1;
-        let (gpu, board) = (gpu.name.clone(), gpu.board.to_string());
-        self.changes.push(Change {
-            gpu,
-            board,
+        self.push(Change {
+            gpu: gpu.name.clone(),
+            board: gpu.board.to_string(),
             mode: Some(false),
             destroyed,
             created: Vec::new(),
@@ -147,10 +144,6 @@ impl Plan {
         }
         change.destroyed.sort();
         change.created.sort();
-        let touched = change.mode.is_some()
-            || !(change.destroyed.is_empty() && change.created.is_empty() && change.compute.is_empty());
-        self.cost.touched += u32::from(touched);
-        self.cost.mode_changes += u32::from(change.mode.is_some());
         self.cost.loss += loss(&gpu.board, &geometry);
         self.serving.extend(
             geometry
@@ -158,9 +151,7 @@ impl Plan {
                 .iter()
                 .map(|instance| (gpu.name.clone(), instance.clone())),
         );
-        if touched {
-            self.changes.push(change);
-        }
+        self.push(change);
         Ok(())
     }
 
@@ -168,48 +159,23 @@ impl Plan {
         let rows = Row::all(gpu, demand)?;
         let mut losses = Losses::new(&gpu.board);
         let (way, divisions) = exact(gpu, &rows, &mut losses).ok_or_else(|| refusal(gpu, &rows))?;
-        self.apply(gpu, &way, &divisions);
+        let mut after: Vec<_> = way.after(gpu).into_iter().map(|at| gpu.board.instance(at)).collect();
+        after.sort();
+        let after = after.into_iter().map(|instance| (gpu.name.clone(), instance));
+        self.serving.extend(after);
+        let change = way.change(gpu, divisions);
+        self.cost.destroyed += way.cost[0];
+        self.cost.loss += way.cost[3];
+        self.push(change);
         Ok(())
     }
 
-    fn apply(&mut self, gpu: &GpuState, way: &Way, divided: &[ComputeChange]) {
-        let instance = |&(index, placement): &(usize, _)| Instance {
-            placement,
-            profile: gpu.board.profile(index).clone(),
-        };
-        let mut after: Vec<_> = gpu
-            .placed(true)
-            .iter()
-            .chain(&way.kept)
-            .chain(&way.created)
-            .map(instance)
-            .collect();
-        after.sort();
-        self.serving
-            .extend(after.into_iter().map(|instance| (gpu.name.clone(), instance)));
-        let [destroyed, mut touched, mut mode_changes, loss] = way.cost;
-        let enable = gpu.mode == Mode::Disabled;
-        if enable {
-            (touched, mode_changes) = (1, 1); // also where no instance is wanted
-        }
-        self.cost.destroyed += destroyed;
-        self.cost.touched += touched;
-        self.cost.mode_changes += mode_changes;
-        self.cost.loss += loss;
-        if touched > 0 {
-            self.changes.push(Change {
-                gpu: gpu.name.clone(),
-                board: gpu.board.to_string(),
-                mode: enable.then_some(true),
-                destroyed: gpu
-                    .placed(false)
-                    .iter()
-                    .filter(|at| !way.kept.contains(at))
-                    .map(instance)
-                    .collect(),
-                created: way.created.iter().map(instance).collect(),
-                compute: divided.to_vec(),
-            });
+    /// A change, if it is one: switching MIG on is, also where no instance is wanted.
+    fn push(&mut self, change: Change) {
+        if change.mode.is_some() || !change.leaves_instances() {
+            self.cost.touched += 1;
+            self.cost.mode_changes += u32::from(change.mode.is_some());
+            self.changes.push(change);
         }
     }
 }
@@ -346,10 +312,7 @@ fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<
                 let usual = at >= stay.len() && **made == whole;
                 if !(usual || destroyed.is_empty() && made.is_empty()) {
                     changes.push(ComputeChange {
-                        instance: Instance {
-                            placement,
-                            profile: gpu.board.profile(row.index).clone(),
-                        },
+                        instance: gpu.board.instance((row.index, placement)),
                         destroyed: destroyed.clone(),
                         created: made.clone(),
                     });
@@ -360,7 +323,6 @@ fn exact(gpu: &GpuState, rows: &[Row], losses: &mut Losses) -> Option<(Way, Vec<
             cost[1] = 1;
         }
         if best.as_ref().is_none_or(|(best, _)| cost < best.cost) {
-            changes.sort_by(|a, b| a.instance.cmp(&b.instance));
             let way = Way {
                 kept: kept.to_vec(),
                 created: created.to_vec(),

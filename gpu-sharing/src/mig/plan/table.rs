@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Change, Cost, Plan, greedy,
+    Cost, Plan, greedy,
     model::{Goal, Model, Stage},
     options::{Offers, Pool, Way, options, way},
     search::minimise,
@@ -282,37 +282,17 @@ impl Plan {
         if gpu.mode == Mode::Unavailable {
             return;
         }
-        let instance = |&(index, placement): &(usize, _)| Instance {
-            placement,
-            profile: gpu.board.profile(index).clone(),
-        };
-        let idle = gpu.placed(false);
-        let destroyed: Vec<_> = idle.iter().filter(|at| !way.kept.contains(at)).map(instance).collect();
-        let created: Vec<_> = way.created.iter().map(instance).collect();
-        let after = gpu
-            .placed(true)
-            .into_iter()
-            .chain(way.kept.clone())
-            .chain(way.created.clone());
-        self.cost.loss += losses.of(occupied(after.map(|(_, placement)| placement)));
-        let mut compute: Vec<_> = way.cuts.iter().filter_map(|cut| cut.change(gpu, way)).collect();
-        compute.sort_by(|a, b| a.instance.cmp(&b.instance));
-        if destroyed.is_empty() && created.is_empty() && compute.is_empty() {
+        let after = way.after(gpu).into_iter().map(|(_, placement)| placement);
+        self.cost.loss += losses.of(occupied(after));
+        let compute = way.cuts.iter().filter_map(|cut| cut.change(gpu, way)).collect();
+        let change = way.change(gpu, compute);
+        if change.leaves_instances() {
             return;
         }
-        let enable = gpu.mode == Mode::Disabled;
         self.cost.destroyed += way.cost[0];
         self.cost.touched += 1;
-        self.cost.mode_changes += u32::from(enable);
-        let mode = enable.then_some(true);
-        self.changes.push(Change {
-            gpu: gpu.name.clone(),
-            board: gpu.board.to_string(),
-            mode,
-            destroyed,
-            created,
-            compute,
-        });
+        self.cost.mode_changes += u32::from(change.mode.is_some());
+        self.changes.push(change);
     }
 }
 
