@@ -156,24 +156,34 @@ impl Case {
     }
 
     pub(crate) fn brute(&self) -> (Vec<brute::Gpu>, BTreeMap<Profile, u32>) {
-        let part = |part: Part| (part.start, part.slices, part.pinned);
-        let held = |held: &Held| brute::Held {
-            profile: held.instance.profile.clone(),
-            at: held.instance.placement,
-            parts: held.parts().into_iter().map(part).collect(),
-        };
-        let gpu = |gpu: &GpuState| brute::Gpu {
-            table: tables()[BOARDS
-                .iter()
-                .position(|name| *name == gpu.board.name())
-                .expect("one of these")]
-            .clone(),
-            enabled: gpu.mode == Mode::Enabled,
-            instances: gpu.instances.iter().map(held).collect(),
-        };
-        let demand = self.demand().iter().map(|(profile, n)| (profile.clone(), n)).collect();
-        (self.fleet().gpus().iter().map(gpu).collect(), demand)
+        in_brute_words(&self.fleet(), &self.demand())
     }
+}
+
+/// The same fleet and demand for the independent search.
+pub(crate) fn in_brute_words(fleet: &Fleet, demand: &Demand) -> (Vec<brute::Gpu>, BTreeMap<Profile, u32>) {
+    let demand = demand.iter().map(|(profile, n)| (profile.clone(), n)).collect();
+    (fleet.gpus().iter().map(brute_gpu).collect(), demand)
+}
+
+fn brute_gpu(gpu: &GpuState) -> brute::Gpu {
+    let part = |part: Part| (part.start, part.slices, part.pinned);
+    let held = |held: &Held| brute::Held {
+        profile: held.instance.profile.clone(),
+        at: held.instance.placement,
+        parts: held.parts().into_iter().map(part).collect(),
+    };
+    brute::Gpu {
+        table: table(gpu.board.name()),
+        enabled: gpu.mode == Mode::Enabled,
+        instances: gpu.instances.iter().map(held).collect(),
+    }
+}
+
+/// The independent table of a board.
+pub(crate) fn table(board: &str) -> brute::Table {
+    let at = BOARDS.iter().position(|name| *name == board).expect("one of these");
+    tables()[at].clone()
 }
 
 impl Draft {

@@ -1,23 +1,24 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use gpu_sharing::mig::{Cost, Demand, Fleet, Held, Mode, Part, PlanError, Profile, plan};
+use gpu_sharing::mig::{
+    Catalogue, Cost, Demand, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Profile, plan,
+};
 use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases, divided},
+    fleets::{cases, divided, in_brute_words, table},
 };
 
 /// The plan costs what the independent search found, or is refused where that found none.
-fn agrees(case: &Case) -> Result<(), TestCaseError> {
-    let (fleet, demand) = (case.fleet(), case.demand());
-    let (gpus, wanted) = case.brute();
+fn agrees(fleet: &Fleet, demand: &Demand) -> Result<(), TestCaseError> {
+    let (gpus, wanted) = in_brute_words(fleet, demand);
     let least = brute::least(&gpus, &wanted).map(Cost::from);
-    match plan(&fleet, &demand) {
+    match plan(fleet, demand) {
         Ok(plan) => {
             prop_assert_eq!(Some(plan.cost), least);
             prop_assert!(plan.is_proven_least(), "{:?}", plan);
-            sound(&fleet, &demand, &plan)?;
+            sound(fleet, demand, &plan)?;
         }
         Err(PlanError::Short(shortage)) => {
             prop_assert_eq!(least, None);
@@ -107,12 +108,12 @@ proptest! {
 
     #[test]
     fn plans_for_one_gpu_are_the_least(case in cases(1..=1, 4, 6, 4, 4)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
     }
 
     #[test]
     fn plans_with_compute_instances_for_one_gpu_are_the_least(case in divided(1..=1, 4, 6, 4, 4)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
     }
 }
 
@@ -121,17 +122,17 @@ proptest! {
 
     #[test]
     fn plans_for_up_to_three_gpus_are_the_least(case in cases(2..=3, 4, 6, 5, 4)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
     }
 
     #[test]
     fn plans_for_three_gpus_of_one_board_are_the_least(case in cases(3..=3, 1, 7, 6, 6)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
     }
 
     #[test]
     fn plans_with_compute_instances_for_up_to_three_gpus_are_the_least(case in divided(2..=3, 3, 5, 4, 4)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
     }
 }
 
@@ -140,6 +141,64 @@ proptest! {
 
     #[test]
     fn plans_for_eight_gpus_are_the_least(case in cases(8..=8, 3, 7, 4, 5)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
+    }
+}
+
+/// Every state that a GPU of a board can be in with whole instances: which there are, and which of these are in use.
+fn states(board: &str, profiles: &[Profile]) -> Vec<GpuState> {
+    let board = Catalogue::builtin().board(board).expect("built in");
+    let gpu = |mode, instances| GpuState {
+        name: "gpu-0".to_owned(),
+        board: Arc::clone(board),
+        mode,
+        instances,
+    };
+    let in_use = |geometry: &Geometry| {
+        let instances = geometry.instances().to_vec();
+        (0..1_u32 << instances.len()).map(move |pinned| {
+            let held = |(at, instance): (usize, &_)| Held::whole(Clone::clone(instance), pinned & 1 << at != 0);
+            instances.iter().enumerate().map(held).collect()
+        })
+    };
+    let all = Geometry::enumerate(board, profiles);
+    let enabled = all
+        .iter()
+        .flat_map(in_use)
+        .map(|instances| gpu(Mode::Enabled, instances));
+    enabled.chain([gpu(Mode::Disabled, Vec::new())]).collect()
+}
+
+/// Every demand that takes no more than so many slots.
+fn demands(table: &brute::Table, slots: u32) -> Vec<Demand> {
+    let mut all = vec![(Demand::default(), 0)];
+    for (profile, _, size, _) in table {
+        let with = |(demand, taken): &(Demand, u32)| {
+            let (mut demand, mut taken) = (demand.clone(), *taken);
+            let mut more = vec![(demand.clone(), taken)];
+            while taken + u32::from(*size) <= slots {
+                demand.add(profile.clone(), 1);
+                taken += u32::from(*size);
+                more.push((demand.clone(), taken));
+            }
+            more
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.into_iter().map(|(demand, _)| demand).collect()
+}
+
+#[test]
+fn plans_for_every_state_of_one_gpu_and_every_demand_are_the_least() {
+    let table = table("A30-24GB");
+    let profiles: Vec<_> = table.iter().map(|row| row.0.clone()).collect();
+    let (states, demands) = (states("A30-24GB", &profiles), demands(&table, 5));
+    for gpu in states {
+        let fleet = Fleet::new([gpu]).expect("a legal state");
+        for demand in &demands {
+            if let Err(error) = agrees(&fleet, demand) {
+                panic!("{demand} on {:?}: {error}", fleet.gpus()[0].instances);
+            }
+        }
     }
 }
