@@ -109,7 +109,10 @@ async fn run(arguments: Arc<Arguments>) -> anyhow::Result<()> {
     Nodes::Control.make(&arguments);
     let mut specs = Specs::new(&arguments);
     tokio::select! {
-        _ = signals.recv() => return Ok(()),
+        signal = signals.recv() => {
+            tracing::info!("{signal}: the set-up ends before anything of {} is changed", setup.engine());
+            return Ok(());
+        }
         described = specs.update() => described?,
     }
     let shared = Arc::clone(&arguments);
@@ -124,8 +127,8 @@ async fn run(arguments: Arc<Arguments>) -> anyhow::Result<()> {
     end(arguments, &mut signals).await
 }
 
-/// Takes back what was set in the engine's files. A signal, or having taken long, ends the waiting: files that are taken back
-/// then stay so, and others as they are.
+/// Takes back what was set in the engine's files. A signal, or having taken long, ends the waiting, be it the first thing that
+/// comes: the files are taken back all the same, unless another program is changing them, and the engine is told and left.
 async fn end(arguments: Arc<Arguments>, signals: &mut StopSignals) -> anyhow::Result<()> {
     let stop = Stop::default();
     let other = stop.clone();
@@ -162,7 +165,10 @@ async fn unless_stopped<T: Send + 'static>(
 async fn follow(specs: &mut Specs<'_>, signals: &mut StopSignals) {
     loop {
         tokio::select! {
-            _ = signals.recv() => return,
+            signal = signals.recv() => {
+                tracing::info!("{signal}: it ends");
+                return;
+            }
             // A node whose driver is being replaced is described when that is done.
             looked = look_again(specs) => if let Err(error) = looked {
                 tracing::warn!("{error:#}");

@@ -16,6 +16,7 @@ use std::{
 };
 
 use gpu_sim::{Node, NodeSpec};
+use rustix::process::{Pid, Signal, kill_process};
 
 const MAIN: &str = "# mine\nversion = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\noptions = { BinaryName = '/opt/runc', SystemdCgroup = true }\n";
 
@@ -82,11 +83,16 @@ impl Host {
 
     /// A toolkit that has set up the node; what it says is in [`log`](Self::log).
     fn daemon(&self) -> Daemon {
-        let log = fs::File::create(self.path("log")).expect("a new file");
-        let child = self.toolkit().stderr(log).spawn();
-        let daemon = Daemon(child.expect("the program runs"));
+        let daemon = self.starting();
         wait_for("the node is set up", || self.log().contains("waiting for SIGTERM"));
         daemon
+    }
+
+    /// The same, at its start.
+    fn starting(&self) -> Daemon {
+        let log = fs::File::create(self.path("log")).expect("a new file");
+        let child = self.toolkit().stderr(log).spawn();
+        Daemon(child.expect("the program runs"))
     }
 
     fn log(&self) -> String {
@@ -107,8 +113,11 @@ struct Daemon(Child);
 
 impl Daemon {
     fn terminate(&self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program runs");
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("the program runs");
     }
 
     /// Its exit code.
@@ -213,6 +222,42 @@ fn a_second_signal_ends_the_wait_for_another_program_and_says_what_stays() {
     );
     assert!(log.ends_with(&expected), "{log}");
     assert_eq!(host.text("host/etc/containerd/config.toml"), main);
+}
+
+#[test]
+fn two_signals_before_the_engine_is_changed_end_it_with_nothing_done_and_say_so() {
+    let host = Host::new();
+    let root = fs::File::open(host.path("host")).expect("the host's root");
+    root.lock().expect("the right to change the engine's files");
+    let mut daemon = host.starting();
+    // What comes after the description of the node is the engine.
+    wait_for("the node is described", || {
+        host.log().contains("no CDI file is written")
+    });
+    let but_the_log = || {
+        let mut tree = host.tree();
+        tree.remove(&host.path("log"));
+        tree
+    };
+    let before = but_the_log();
+    daemon.terminate();
+    daemon.signal(Signal::INT);
+    assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(0), "{}", host.log());
+    let log = host.log();
+    assert!(log.contains("the set-up ends") && !log.contains("stays"), "{log}");
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+    assert_eq!(but_the_log(), before);
+}
+
+#[test]
+fn a_second_signal_at_once_takes_back_what_was_set() {
+    let host = Host::new();
+    let mut daemon = host.daemon();
+    assert_ne!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+    daemon.terminate();
+    daemon.signal(Signal::INT);
+    assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(0), "{}", host.log());
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
 }
 
 /// The environment of a toolkit whose driver is a simulated one.

@@ -202,6 +202,11 @@ impl Target {
 
 #[cfg(feature = "toolkit")]
 impl Target {
+    /// Whether anything of ours is in the files, be it half done.
+    pub(crate) fn is_set(&self) -> anyhow::Result<bool> {
+        Ok(read_receipt(&self.host_root, &self.main)?.is_some())
+    }
+
     /// Whether carrying the plan out changes anything.
     pub(crate) fn is_due(&self, plan: &Plan) -> anyhow::Result<bool> {
         Ok(apply::is_due(plan, &self.host_root, &self.main)?)

@@ -125,6 +125,10 @@ impl EngineSetup {
 pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
     let target = arguments.target()?;
     let engine = target.engine.name();
+    if !target.is_set()? {
+        tracing::info!("{engine} is as it was: nothing of ours is in its files");
+        return Ok(());
+    }
     tracing::info!("taking back what was set in {engine}");
     let lock = target
         .lock(stop)
@@ -148,9 +152,7 @@ fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock:
             }
         }
         Outcome::NotAwaited { untold: None } => {
-            tracing::warn!(
-                "{engine} has its old files, was told to read them, and is not waited for: look whether it runs"
-            );
+            tracing::warn!("{engine} has its old files and is not waited for: look whether it runs");
         }
         Outcome::NotAwaited { untold: Some(error) } => {
             return Err(anyhow!(error).context(format!("{engine} has its old files and is to be restarted")));

@@ -62,6 +62,13 @@ pub(super) struct Failure {
     pub(super) is_told: bool,
 }
 
+impl Failure {
+    /// Whether not even an attempt was made to have it read its files.
+    pub(super) fn is_before_restart(&self) -> bool {
+        !self.is_told && matches!(self.cause, Error::Stopped { .. })
+    }
+}
+
 pub(super) fn restart_and_check(how: &Apply) -> Result<(), Failure> {
     let before = how.health.as_ref().and_then(|health| {
         health
@@ -78,11 +85,9 @@ pub(super) fn restart_and_check(how: &Apply) -> Result<(), Failure> {
 
 fn restart(how: &Apply) -> Result<(), Error> {
     let (root, stop) = (&how.host_root, &how.stop);
-    if stop.is_stopped() {
-        return Err(Error::stopped("before the engine was told to read its files"));
-    }
     match &how.restart {
         Restart::None => Ok(()),
+        _ if stop.is_stopped() => Err(Error::stopped("before the engine was told to read its files")),
         Restart::Systemd { units } => systemd(root, units, &[], Patience::of(SYSTEMD, stop)),
         Restart::Signal { socket } => signal(root, socket, Patience::of(LIMIT, stop)),
     }
