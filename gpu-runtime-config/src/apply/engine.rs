@@ -1,6 +1,7 @@
 //! Restarting an engine and seeing whether it lives.
 
 use std::{
+    io::ErrorKind,
     path::Path,
     thread::sleep,
     time::{Duration, Instant},
@@ -179,7 +180,10 @@ fn wait(how: &Apply, health: &Health, before: Option<Pid>) -> Result<(), Error> 
             },
             Err(error) => {
                 since = None;
-                reason = error.to_string();
+                reason = match error.kind() {
+                    ErrorKind::TimedOut => "it does not answer".to_owned(),
+                    _ => error.to_string(),
+                };
             }
         }
         if how.stop.is_stopped() {
