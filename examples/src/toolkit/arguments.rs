@@ -110,7 +110,8 @@ pub(super) struct Arguments {
     )]
     runtime_name: Option<String>,
 
-    /// Whether it is the runtime of containers that name none
+    /// Whether it is the runtime of containers that name none, also set by `CONTAINERD_SET_AS_DEFAULT` and
+    /// `DOCKER_SET_AS_DEFAULT` [default: true]
     #[arg(long, env = "NVIDIA_RUNTIME_SET_AS_DEFAULT", value_parser = vendor::parse_bool, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     set_as_default: Option<bool>,
@@ -137,12 +138,12 @@ pub(super) struct Arguments {
     #[arg(long, env = "DEV_ROOT_CTR_PATH", value_name = "PATH")]
     dev_root_ctr_path: Option<PathBuf>,
 
-    /// Whether the node's GPUs are described for CDI
+    /// Whether the node's GPUs are described for whoever reads CDI, and not for the installed runtime alone
     #[arg(long, alias = "enable-cdi", env = "CDI_ENABLED", value_parser = vendor::parse_bool, num_args = 0..=1,
           require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     pub(super) cdi_enabled: bool,
 
-    /// Where CDI files are written
+    /// Where CDI files are written, with `--cdi-enabled`
     #[arg(long, env = "CDI_OUTPUT_DIR", default_value = "/var/run/cdi", value_name = "PATH")]
     pub(super) cdi_output_dir: PathBuf,
 

@@ -259,7 +259,8 @@ fn no_hook_has_an_empty_environment() {
     assert!(spec.container_edits.hooks.iter().all(|hook| !hook.env.is_empty()));
     assert_eq!(
         HookName::parse_list("all,nothing").unwrap_err().to_string(),
-        "`nothing` is not the name of a hook"
+        "`nothing` is none of the hooks create-symlinks, enable-cuda-compat, update-ldcache, \
+         disable-device-node-modification, update-application-profile, chmod"
     );
 }
 
