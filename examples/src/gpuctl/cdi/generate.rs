@@ -263,7 +263,7 @@ impl Generate {
         }
         let toolkit = ToolkitConfig::read(config)?;
         for key in &toolkit.config.unknown_keys {
-            remark(format_args!("warning: {key}; it has no effect"));
+            remark(format_args!("warning: {key}"));
         }
         if let Some(root) = given {
             return Ok(root.clone());
