@@ -448,7 +448,14 @@ fn a_dry_run_tells_all_that_a_run_does_and_does_nothing() {
         .output()
         .expect("the program runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    // What was told is what was done: nothing else is left to do.
+    // What was done is what was told, the file that keeps others out apart.
+    let was_told = |path: &str| lines.iter().any(|line| line.contains(&format!("`{path}`")));
+    let root = host.path("host").display().to_string();
+    for (path, state) in host.tree() {
+        let path_on_host = path.to_str().expect("UTF-8").trim_start_matches(&root).to_owned();
+        let is_done = path.is_file() && before.get(&path) != Some(&state) && path != host.path("toolkit.pid");
+        assert!(!is_done || was_told(&path_on_host), "{}: {lines:#?}", path.display());
+    }
     for line in &lines {
         let Some(path) = line.split('`').nth(1) else { continue };
         let removed = line.starts_with("would remove");
