@@ -678,7 +678,7 @@ fn paths_of_the_host_are_absolute() {
     for (variable, expected) in [
         (
             "NVIDIA_DRIVER_ROOT",
-            "`--driver-root` takes an absolute path of the host, not `a/b`",
+            "`--driver-root` takes an absolute path, not `a/b`",
         ),
         ("NVIDIA_DEV_ROOT", "`--dev-root` takes"),
         ("ROOT", "`--toolkit-install-dir` takes"),

@@ -7,7 +7,12 @@ use clap::{Args, ValueEnum};
 use gpu_runtime_config::{Cdi, Settings, containerd::Version};
 
 use super::{distribution::Distribution, restart::RestartMode, runtime_settings::RuntimeSettings};
-use crate::{engine::Engine, names, program::BadUsage, toolkit_config, vendor};
+use crate::{
+    engine::Engine,
+    names,
+    program::{BadUsage, check_absolute},
+    toolkit_config, vendor,
+};
 
 /// The settings of `nvidia-ctk-installer` (v1.20) that this program has.
 #[derive(Debug, Args)]
@@ -231,12 +236,7 @@ impl Arguments {
             ("--dev-root", self.dev_root_on_host()),
         ];
         for (flag, path) in roots {
-            let bad = || {
-                BadUsage::new(format_args!(
-                    "`{flag}` takes an absolute path of the host, not `{path}`"
-                ))
-            };
-            ensure!(path.starts_with('/'), bad());
+            check_absolute(flag, Path::new(path))?;
         }
         for source in self.config_source.split(',').map(str::trim) {
             let bad = || {
@@ -367,21 +367,25 @@ impl Arguments {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
+impl Arguments {
+    /// What these flags say.
+    pub(super) fn of(flags: &[&str]) -> clap::error::Result<Self> {
+        #[derive(Debug, clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let program: Program = clap::Parser::try_parse_from(["x"].iter().chain(flags))?;
+        Ok(program.arguments)
+    }
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
-    fn parse(arguments: &[&str]) -> Arguments {
-        Program::try_parse_from(["x"].iter().chain(arguments))
-            .unwrap()
-            .arguments
+    fn parse(flags: &[&str]) -> Arguments {
+        Arguments::of(flags).unwrap()
     }
 
     #[test]
@@ -423,7 +427,7 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_bad_usage() {
         for argument in ["--runtime=podman", "--restart-mode=kill", "--create-device-nodes=all"] {
-            assert!(Program::try_parse_from(["x", argument]).is_err(), "{argument}");
+            assert!(Arguments::of(&[argument]).is_err(), "{argument}");
         }
     }
 

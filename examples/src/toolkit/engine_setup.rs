@@ -2,14 +2,14 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use gpu_runtime_config::{
-    Notice, Plan, Preset,
+    Plan, Preset,
     apply::{Error, Lock, Outcome, Stop},
     containerd::Version,
 };
 
 use super::{arguments::Arguments, configuration, installed_file::InstalledFile, restart};
 use crate::{
-    engine::{Engine, Target},
+    engine::{Engine, Target, news},
     program::print,
 };
 
@@ -60,12 +60,8 @@ impl EngineSetup {
         if target.engine == Engine::Containerd && target.version.is_none() {
             tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
         }
-        if let Some(plan) = &self.plan {
-            // A runtime that is in place already was told of when it was put there.
-            let is_old = |notice: &&Notice| plan.is_empty() && **notice == Notice::NoTemplate;
-            for notice in plan.notices.iter().filter(|notice| !is_old(notice)) {
-                tracing::warn!("{notice}");
-            }
+        for notice in self.plan.iter().flat_map(news) {
+            tracing::warn!("{notice}");
         }
     }
 
