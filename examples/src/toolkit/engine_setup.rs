@@ -60,9 +60,7 @@ impl EngineSetup {
         if target.engine == Engine::Containerd && target.version.is_none() {
             tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
         }
-        for notice in self.plan.iter().flat_map(news) {
-            tracing::warn!("{notice}");
-        }
+        self.plan.iter().for_each(tell);
     }
 
     /// Writes the installed programs' configuration and makes the engine offer the runtime.
@@ -117,6 +115,12 @@ impl EngineSetup {
     }
 }
 
+fn tell(plan: &Plan) {
+    for notice in news(plan) {
+        tracing::warn!("{notice}");
+    }
+}
+
 /// Takes back what was set in the engine's files.
 pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
     let target = arguments.target()?;
@@ -129,10 +133,9 @@ pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()
     let lock = target
         .lock(stop)
         .with_context(|| format!("what was set in {engine} stays: `{}`", target.main.display()))?;
-    match target.revert()? {
-        Some(plan) => apply(arguments, &target, &plan, stop, &lock),
-        None => Ok(()),
-    }
+    let Some(plan) = target.revert()? else { return Ok(()) };
+    tell(&plan);
+    apply(arguments, &target, &plan, stop, &lock)
 }
 
 fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock: &Lock) -> anyhow::Result<()> {

@@ -24,7 +24,8 @@ fn what_is_made_written_and_removed_is_named_as_seen_from_here() {
     let host = TempDir::new().unwrap();
     let says = |command, more: &[&str]| says(host.path(), &[&[command], &CONTAINERD[..], more].concat());
     let new_folder = "warning: there was no folder `HOST/etc/containerd`: is this where containerd reads its file?\n";
-    let template = "note: no runtime to copy options from: set `SystemdCgroup` if the kubelet uses systemd cgroups\n";
+    let template = "note: no runtime to copy options from: if the kubelet uses systemd cgroups, give `runc` the option \
+                    `SystemdCgroup = true` and configure again\n";
     let (main, drop_in) = (
         "HOST/etc/containerd/config.toml",
         "HOST/etc/containerd/conf.d/99-nvidia.toml",

@@ -22,8 +22,10 @@ pub(super) fn notices(target: &Target, plan: &Plan) {
 }
 
 fn as_seen_from_here(target: &Target, mut notice: Notice) -> Notice {
-    if let Notice::NoDropInsInVersion1 { path } | Notice::DropInReplaced { path } | Notice::ChangedSince { path, .. } =
-        &mut notice
+    if let Notice::NoDropInsInVersion1 { path }
+    | Notice::DropInReplaced { path }
+    | Notice::ChangedSince { path, .. }
+    | Notice::RuntimeRemoved { path, .. } = &mut notice
     {
         *path = target.here(path);
     }
