@@ -83,15 +83,15 @@ impl Host {
 
     /// A toolkit that has set up the node; what it says is in [`log`](Self::log).
     fn daemon(&self) -> Daemon {
-        let daemon = self.starting();
+        let daemon = self.starting(&[]);
         wait_for("the node is set up", || self.log().contains("waiting for SIGTERM"));
         daemon
     }
 
     /// The same, at its start.
-    fn starting(&self) -> Daemon {
+    fn starting(&self, arguments: &[&str]) -> Daemon {
         let log = fs::File::create(self.path("log")).expect("a new file");
-        let child = self.toolkit().stderr(log).spawn();
+        let child = self.toolkit().args(arguments).stderr(log).spawn();
         Daemon(child.expect("the program runs"))
     }
 
@@ -229,7 +229,7 @@ fn two_signals_before_the_engine_is_changed_end_it_with_nothing_done_and_say_so(
     let host = Host::new();
     let root = fs::File::open(host.path("host")).expect("the host's root");
     root.lock().expect("the right to change the engine's files");
-    let mut daemon = host.starting();
+    let mut daemon = host.starting(&[]);
     // What comes after the description of the node is the engine.
     wait_for("the node is described", || {
         host.log().contains("no CDI file is written")
@@ -247,6 +247,25 @@ fn two_signals_before_the_engine_is_changed_end_it_with_nothing_done_and_say_so(
     assert!(log.contains("the set-up ends") && !log.contains("stays"), "{log}");
     assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
     assert_eq!(but_the_log(), before);
+}
+
+#[test]
+fn a_signal_makes_a_set_up_without_a_daemon_fail() {
+    let host = Host::new();
+    let root = fs::File::open(host.path("host")).expect("the host's root");
+    root.lock().expect("the right to change the engine's files");
+    let mut daemon = host.starting(&["--no-daemon"]);
+    wait_for("the node is described", || {
+        host.log().contains("no CDI file is written")
+    });
+    daemon.terminate();
+    assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(1), "{}", host.log());
+    let log = host.log();
+    assert!(
+        log.ends_with("error: a signal came: the node may not be set up in full\n"),
+        "{log}"
+    );
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
 }
 
 #[test]
