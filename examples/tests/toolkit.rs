@@ -210,7 +210,10 @@ fn a_second_signal_ends_the_wait_for_another_program_and_says_what_stays() {
     let root = fs::File::open(host.path("host")).expect("the host's root");
     root.lock().expect("the right to change the engine's files");
     daemon.terminate();
-    wait_for("it wants its changes back", || host.log().contains("taking back what"));
+    wait_for("it says that it waits", || {
+        host.log().contains("another program is changing")
+    });
+    assert!(host.log().contains("taking back what"), "{}", host.log());
     assert_eq!(daemon.0.try_wait().expect("its state"), None);
     daemon.terminate();
     assert_eq!(daemon.end_within(Duration::from_secs(2)), Some(1));

@@ -30,7 +30,7 @@ mod socket;
 pub use daemon::containerd_version;
 pub use engine::{Health, Restart};
 pub use error::Error;
-pub use lock::{Lock, lock};
+pub use lock::{Lock, lock, try_lock};
 pub use patience::Stop;
 pub use read::{read_containerd, read_crio, read_file, read_receipt, receipt_path};
 pub use socket::Socket;

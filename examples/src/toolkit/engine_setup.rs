@@ -65,7 +65,7 @@ impl EngineSetup {
 
     /// Writes the installed programs' configuration and makes the engine offer the runtime.
     pub(super) fn carry_out(&self, arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
-        let lock = self.target.lock(stop)?;
+        let lock = self.target.lock(stop, |text| tracing::info!("{text}"))?;
         // Somebody may have changed the engine's files before the lock was taken.
         let now = Self::with_version(arguments, self.target.version, stop)?;
         now.configuration.put()?;
@@ -131,7 +131,7 @@ pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()
     }
     tracing::info!("taking back what was set in {engine}");
     let lock = target
-        .lock(stop)
+        .lock(stop, |text| tracing::info!("{text}"))
         .with_context(|| format!("what was set in {engine} stays: `{}`", target.main.display()))?;
     let Some(plan) = target.revert()? else { return Ok(()) };
     tell(&plan);

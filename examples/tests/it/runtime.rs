@@ -1,6 +1,11 @@
 //! What `gpuctl runtime` says that it does.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::Stdio,
+};
 
 use tempfile::TempDir;
 
@@ -15,6 +20,28 @@ fn says(host: &Path, arguments: &[&str]) -> (String, String) {
     assert!(output.status.success(), "{}", stderr(&output));
     let here = |text: &str| text.replace(&host.display().to_string(), "HOST");
     (here(stdout(&output)), here(stderr(&output)))
+}
+
+#[test]
+fn another_program_is_waited_for_and_that_is_said() {
+    let host = TempDir::new().unwrap();
+    fs::create_dir_all(host.path().join("etc/docker")).unwrap();
+    let root = fs::File::open(host.path()).unwrap();
+    root.lock().unwrap();
+    let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+    gpuctl.args(["runtime", "configure", "--host-root"]).arg(host.path());
+    let mut running = gpuctl.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(running.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(
+        line,
+        "another program is changing the files of the engines: waiting for it\n"
+    );
+    assert_eq!(fs::read_dir(host.path().join("etc/docker")).unwrap().count(), 0);
+    root.unlock().unwrap();
+    assert!(running.wait().unwrap().success());
+    assert!(host.path().join("etc/docker/daemon.json").exists());
 }
 
 const CONTAINERD: [&str; 2] = ["--runtime=containerd", "--containerd-version=2.1"];
