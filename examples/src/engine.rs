@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 #[cfg(feature = "toolkit")]
 use gpu_runtime_config::apply::Socket;
+use gpu_runtime_config::{Notice, Plan};
 
 mod target;
 
@@ -17,6 +18,12 @@ pub(crate) enum Engine {
     Containerd,
     Crio,
     Docker,
+}
+
+/// What a person should know of a plan, and was not told when it was carried out.
+pub(crate) fn news(plan: &Plan) -> impl Iterator<Item = &Notice> {
+    let is_old = |notice: &&Notice| plan.is_empty() && **notice == Notice::NoTemplate;
+    plan.notices.iter().filter(move |notice| !is_old(notice))
 }
 
 impl Engine {

@@ -92,6 +92,18 @@ impl fmt::Display for BadUsage {
 
 impl std::error::Error for BadUsage {}
 
+/// Refuses a path that depends on where the program was started.
+#[cfg(any(feature = "gpuctl", feature = "toolkit"))]
+pub(crate) fn check_absolute(flag: &str, path: &std::path::Path) -> Result<(), BadUsage> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(BadUsage::new(format_args!(
+        "`{flag}` takes an absolute path, not `{path}`"
+    )))
+}
+
 /// Writes to standard output; a reader that has seen enough (`| head`) is no failure.
 pub(crate) fn print(text: impl fmt::Display) -> anyhow::Result<()> {
     match write!(io::stdout().lock(), "{text}").and_then(|()| io::stdout().flush()) {

@@ -13,6 +13,7 @@
 
 use std::{ffi::OsString, process::ExitCode, sync::Arc, time::Duration};
 
+use anyhow::ensure;
 use clap::{CommandFactory, Parser, ValueEnum};
 use gpu_runtime_config::apply::Stop;
 
@@ -101,7 +102,9 @@ async fn run(arguments: Arc<Arguments>) -> anyhow::Result<()> {
     let programs = programs::find(&arguments)?;
     let shared = Arc::clone(&arguments);
     let found = unless_stopped(&mut signals, move |stop| EngineSetup::find(&shared, stop)).await?;
-    let Some(setup) = found else { return Ok(()) };
+    let Some(setup) = found else {
+        return interrupted(&arguments);
+    };
     setup.tell();
     for program in &programs {
         program.put()?;
@@ -109,23 +112,38 @@ async fn run(arguments: Arc<Arguments>) -> anyhow::Result<()> {
     Nodes::Control.make(&arguments);
     let mut specs = Specs::new(&arguments);
     tokio::select! {
-        _ = signals.recv() => return Ok(()),
+        signal = signals.recv() => {
+            tracing::info!("{signal}: the set-up ends before anything of {} is changed", setup.engine());
+            return interrupted(&arguments);
+        }
         described = specs.update() => described?,
     }
     let shared = Arc::clone(&arguments);
     let done = unless_stopped(&mut signals, move |stop| setup.carry_out(&shared, stop)).await?;
-    if done.is_some() && !arguments.no_daemon {
+    if arguments.no_daemon {
+        return done.map_or_else(|| interrupted(&arguments), |()| Ok(()));
+    }
+    if done.is_some() {
         tracing::info!("the node is set up; waiting for SIGTERM");
         follow(&mut specs, &mut signals).await;
     }
-    if arguments.no_daemon || arguments.no_runtime_config {
+    if arguments.no_runtime_config {
         return Ok(());
     }
     end(arguments, &mut signals).await
 }
 
-/// Takes back what was set in the engine's files. A signal, or having taken long, ends the waiting: files that are taken back
-/// then stay so, and others as they are.
+/// The end of a set-up that a signal ended: the end of a daemon, but no success of one that only sets up.
+fn interrupted(arguments: &Arguments) -> anyhow::Result<()> {
+    ensure!(
+        !arguments.no_daemon,
+        "a signal came: the node may not be set up in full"
+    );
+    Ok(())
+}
+
+/// Takes back what was set in the engine's files. A signal, or having taken long, ends the waiting, be it the first thing that
+/// comes: the files are taken back all the same, unless another program is changing them, and the engine is told and left.
 async fn end(arguments: Arc<Arguments>, signals: &mut StopSignals) -> anyhow::Result<()> {
     let stop = Stop::default();
     let other = stop.clone();
@@ -162,7 +180,10 @@ async fn unless_stopped<T: Send + 'static>(
 async fn follow(specs: &mut Specs<'_>, signals: &mut StopSignals) {
     loop {
         tokio::select! {
-            _ = signals.recv() => return,
+            signal = signals.recv() => {
+                tracing::info!("{signal}: it ends");
+                return;
+            }
             // A node whose driver is being replaced is described when that is done.
             looked = look_again(specs) => if let Err(error) = looked {
                 tracing::warn!("{error:#}");

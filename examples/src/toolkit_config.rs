@@ -11,9 +11,12 @@ use gpu_runtime_config::toolkit::Config;
 use crate::{config_file, names};
 
 pub(crate) mod keys;
+#[cfg(any(feature = "container-runtime", feature = "toolkit"))]
 mod log_level;
+#[cfg(any(feature = "container-runtime", feature = "toolkit"))]
 mod mode;
 
+#[cfg(any(feature = "container-runtime", feature = "toolkit"))]
 pub(crate) use self::{log_level::LogLevel, mode::Mode};
 
 /// Where the file is, in one of these folders.

@@ -123,8 +123,8 @@ fn a_key_that_nothing_reads_is_told_with_its_line() {
         lines,
         [
             &*format!(
-                "warning: container name: `nvidia-container-runtime.runime` in line 3 of `{}` is not a known key; \
-                 did you mean `runtimes`?; it has no effect",
+                "warning: container name: `nvidia-container-runtime.runime` in line 3 of `{}` is not a known key and has no effect; \
+                 did you mean `runtimes`?",
                 host.path("config.toml").display()
             ),
             "info: container name: `./config.json` gets nvidia.com/gpu=0",

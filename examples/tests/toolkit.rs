@@ -16,6 +16,7 @@ use std::{
 };
 
 use gpu_sim::{Node, NodeSpec};
+use rustix::process::{Pid, Signal, kill_process};
 
 const MAIN: &str = "# mine\nversion = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\noptions = { BinaryName = '/opt/runc', SystemdCgroup = true }\n";
 
@@ -82,11 +83,16 @@ impl Host {
 
     /// A toolkit that has set up the node; what it says is in [`log`](Self::log).
     fn daemon(&self) -> Daemon {
-        let log = fs::File::create(self.path("log")).expect("a new file");
-        let child = self.toolkit().stderr(log).spawn();
-        let daemon = Daemon(child.expect("the program runs"));
+        let daemon = self.starting(&[]);
         wait_for("the node is set up", || self.log().contains("waiting for SIGTERM"));
         daemon
+    }
+
+    /// The same, at its start.
+    fn starting(&self, arguments: &[&str]) -> Daemon {
+        let log = fs::File::create(self.path("log")).expect("a new file");
+        let child = self.toolkit().args(arguments).stderr(log).spawn();
+        Daemon(child.expect("the program runs"))
     }
 
     fn log(&self) -> String {
@@ -107,8 +113,11 @@ struct Daemon(Child);
 
 impl Daemon {
     fn terminate(&self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program runs");
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("the program runs");
     }
 
     /// Its exit code.
@@ -201,7 +210,10 @@ fn a_second_signal_ends_the_wait_for_another_program_and_says_what_stays() {
     let root = fs::File::open(host.path("host")).expect("the host's root");
     root.lock().expect("the right to change the engine's files");
     daemon.terminate();
-    wait_for("it wants its changes back", || host.log().contains("taking back what"));
+    wait_for("it says that it waits", || {
+        host.log().contains("another program is changing")
+    });
+    assert!(host.log().contains("taking back what"), "{}", host.log());
     assert_eq!(daemon.0.try_wait().expect("its state"), None);
     daemon.terminate();
     assert_eq!(daemon.end_within(Duration::from_secs(2)), Some(1));
@@ -213,6 +225,61 @@ fn a_second_signal_ends_the_wait_for_another_program_and_says_what_stays() {
     );
     assert!(log.ends_with(&expected), "{log}");
     assert_eq!(host.text("host/etc/containerd/config.toml"), main);
+}
+
+#[test]
+fn two_signals_before_the_engine_is_changed_end_it_with_nothing_done_and_say_so() {
+    let host = Host::new();
+    let root = fs::File::open(host.path("host")).expect("the host's root");
+    root.lock().expect("the right to change the engine's files");
+    let mut daemon = host.starting(&[]);
+    // What comes after the description of the node is the engine.
+    wait_for("the node is described", || {
+        host.log().contains("no CDI file is written")
+    });
+    let but_the_log = || {
+        let mut tree = host.tree();
+        tree.remove(&host.path("log"));
+        tree
+    };
+    let before = but_the_log();
+    daemon.terminate();
+    daemon.signal(Signal::INT);
+    assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(0), "{}", host.log());
+    let log = host.log();
+    assert!(log.contains("the set-up ends") && !log.contains("stays"), "{log}");
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+    assert_eq!(but_the_log(), before);
+}
+
+#[test]
+fn a_signal_makes_a_set_up_without_a_daemon_fail() {
+    let host = Host::new();
+    let root = fs::File::open(host.path("host")).expect("the host's root");
+    root.lock().expect("the right to change the engine's files");
+    let mut daemon = host.starting(&["--no-daemon"]);
+    wait_for("the node is described", || {
+        host.log().contains("no CDI file is written")
+    });
+    daemon.terminate();
+    assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(1), "{}", host.log());
+    let log = host.log();
+    assert!(
+        log.ends_with("error: a signal came: the node may not be set up in full\n"),
+        "{log}"
+    );
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+}
+
+#[test]
+fn a_second_signal_at_once_takes_back_what_was_set() {
+    let host = Host::new();
+    let mut daemon = host.daemon();
+    assert_ne!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+    daemon.terminate();
+    daemon.signal(Signal::INT);
+    assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(0), "{}", host.log());
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
 }
 
 /// The environment of a toolkit whose driver is a simulated one.
@@ -403,7 +470,14 @@ fn a_dry_run_tells_all_that_a_run_does_and_does_nothing() {
         .output()
         .expect("the program runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    // What was told is what was done: nothing else is left to do.
+    // What was done is what was told, the file that keeps others out apart.
+    let was_told = |path: &str| lines.iter().any(|line| line.contains(&format!("`{path}`")));
+    let root = host.path("host").display().to_string();
+    for (path, state) in host.tree() {
+        let path_on_host = path.to_str().expect("UTF-8").trim_start_matches(&root).to_owned();
+        let is_done = path.is_file() && before.get(&path) != Some(&state) && path != host.path("toolkit.pid");
+        assert!(!is_done || was_told(&path_on_host), "{}: {lines:#?}", path.display());
+    }
     for line in &lines {
         let Some(path) = line.split('`').nth(1) else { continue };
         let removed = line.starts_with("would remove");
@@ -626,7 +700,7 @@ fn paths_of_the_host_are_absolute() {
     for (variable, expected) in [
         (
             "NVIDIA_DRIVER_ROOT",
-            "`--driver-root` takes an absolute path of the host, not `a/b`",
+            "`--driver-root` takes an absolute path, not `a/b`",
         ),
         ("NVIDIA_DEV_ROOT", "`--dev-root` takes"),
         ("ROOT", "`--toolkit-install-dir` takes"),

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::kept::Kept;
+use self::{engine::Failure, kept::Kept};
 use crate::{
     plan::{FileChange, Plan},
     receipt::{Receipt, revert},
@@ -30,7 +30,7 @@ mod socket;
 pub use daemon::containerd_version;
 pub use engine::{Health, Restart};
 pub use error::Error;
-pub use lock::{Lock, lock};
+pub use lock::{Lock, lock, try_lock};
 pub use patience::Stop;
 pub use read::{read_containerd, read_crio, read_file, read_receipt, receipt_path};
 pub use socket::Socket;
@@ -46,8 +46,8 @@ pub struct Apply {
     pub restart: Restart,
     /// How the engine shows that it lives; `None` to trust it.
     pub health: Option<Health>,
-    /// What ends the waiting for the engine: then a change is taken back, and what takes changes back stays
-    /// ([`Outcome::NotAwaited`]).
+    /// What ends the waiting for the engine: then a change is not made or taken back, and what takes changes back is done
+    /// all the same ([`Outcome::NotAwaited`]).
     pub stop: Stop,
 }
 
@@ -65,11 +65,11 @@ pub enum Outcome {
         /// Why the engine could not even be told to read them; `None` if it was.
         untold: Option<Error>,
     },
-    /// The engine did not come up with the new files. The old ones are back.
+    /// The engine did not come up with the new files, or was not to be waited for. The old ones are back.
     RolledBack {
         /// Why the change was taken back.
         cause: Error,
-        /// Why the engine still does not live with the old files; `None` if it does.
+        /// Why the engine still does not live with the old files, or could not be told to read them; `None` if neither is so.
         still: Option<Error>,
     },
 }
@@ -112,12 +112,14 @@ pub fn is_due(plan: &Plan, host_root: &Path, main: &Path) -> Result<bool, Error>
 ///
 /// # Errors
 /// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted; where it is the receipt that cannot
-/// be written at the end, all is done, and the engine will be restarted once more. That the engine did not live is not an
+/// be written at the end, all is done, and the engine will be restarted once more. [`Error::Stopped`] if a change was not to be
+/// waited for before it began: nothing is done. That the engine did not live is not an
 /// error but [`Outcome::RolledBack`], and so is that it was not to be waited for any longer: then the engine has been
-/// told to read its old files, and nothing is known of it. What takes changes back is not itself taken back for that:
-/// [`Outcome::NotAwaited`].
+/// told to read its old files if it may have read the new ones, and nothing is known of it. What takes changes back is not
+/// itself taken back for that, nor left out: [`Outcome::NotAwaited`].
 pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
-    if how.stop.is_stopped() {
+    let is_taking_back = plan.receipt.is_none();
+    if how.stop.is_stopped() && !is_taking_back {
         return Err(Error::stopped("before anything was changed"));
     }
     let root = &how.host_root;
@@ -139,7 +141,7 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         kept.end()?;
         return Ok(Outcome::Applied);
     };
-    if plan.receipt.is_none() && how.stop.is_stopped() {
+    if is_taking_back && how.stop.is_stopped() {
         kept.end()?;
         let told = if failure.is_told {
             Ok(())
@@ -148,13 +150,13 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         };
         return Ok(Outcome::NotAwaited { untold: told.err() });
     }
+    let still = roll_back(plan, how, &kept, &failure).err();
     let cause = failure.cause;
-    let still = roll_back(plan, how, &kept).err();
     Ok(Outcome::RolledBack { cause, still })
 }
 
-/// Gives the files back, and has the engine read them.
-fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
+/// Gives the files back, and has the engine read them, unless it still runs with them.
+fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>, failure: &Failure) -> Result<(), Error> {
     let root = &how.host_root;
     match &kept.during {
         // What brought the engine down was written by one that did not live to see it.
@@ -168,7 +170,9 @@ fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
             kept.take_back()?;
         }
     }
-    if how.stop.is_stopped() {
+    if failure.is_before_restart() && !kept.is_unfinished {
+        Ok(())
+    } else if how.stop.is_stopped() {
         engine::restart_without_waiting(how)
     } else {
         engine::restart_and_check(how).map_err(|failure| failure.cause)

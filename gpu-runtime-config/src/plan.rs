@@ -132,14 +132,22 @@ pub enum Notice {
         /// The key, dotted.
         key: String,
     },
+    /// Someone changed a runtime that was added here; it is taken away with what they changed, or set anew.
+    RuntimeRemoved {
+        /// The file.
+        path: PathBuf,
+        /// The runtime's key, dotted.
+        key: String,
+    },
 }
 
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::NoTemplate => {
-                f.write_str("no runtime to copy options from: set `SystemdCgroup` if the kubelet uses systemd cgroups")
-            }
+            Notice::NoTemplate => f.write_str(
+                "no runtime to copy options from: if the kubelet uses systemd cgroups, give `runc` the option \
+                     `SystemdCgroup = true` and configure again",
+            ),
             Notice::CdiUnsupported { daemon } => write!(f, "containerd {daemon} has no CDI: use the runtime class"),
             Notice::DefaultKept { name } => write!(f, "`{name}` is the default runtime already and stays so"),
             Notice::NoDropInsInVersion1 { path } => {
@@ -150,6 +158,13 @@ impl fmt::Display for Notice {
                 )
             }
             Notice::DropInReplaced { path } => write!(f, "`{}` of another program is replaced", path.display()),
+            Notice::RuntimeRemoved { path, key } => {
+                write!(
+                    f,
+                    "`{key}` in `{}` was changed by someone else, and what they changed is taken away with it",
+                    path.display()
+                )
+            }
             Notice::ChangedSince { path, key } => {
                 write!(
                     f,

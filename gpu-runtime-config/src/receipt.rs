@@ -156,7 +156,8 @@ fn text(path: &Path) -> Result<String> {
 /// Takes back what a receipt says was changed.
 ///
 /// A file that nobody else has edited since gets its exact bytes back, or goes if it was not there before. In one that
-/// somebody has edited only the keys set by this crate are taken back; what they changed stays, with a notice.
+/// somebody has edited only the keys set by this crate are taken back; what they changed stays, with a notice. A runtime of
+/// this crate goes as a whole, with a notice if somebody has changed it; `runc` stays then.
 ///
 /// # Errors
 /// [`Error::Receipt`] if `found` lacks a file that the receipt names; else as for a file that cannot be read or edited.
@@ -291,15 +292,30 @@ impl Undo<'_> {
                     self.ops.push(Op::Merge(table));
                 }
             }
-            // A runtime goes as a whole: without the keys set here the rest of it would be a broken runtime.
-            (None, Value::Table(_), Value::Table(_)) if is_runtime(path) => self.ops.push(Op::Remove(path.clone())),
+            // Who gives it options means the one that containerd has anyway: without our key they would break it.
+            (None, Value::Table(_), Value::Table(_)) if is_runtime(path) && path.ends_with(&["runc".to_owned()]) => {
+                self.notices.push(self.notice(path));
+            }
+            // Another one goes as a whole: without the keys set here the rest of it would be a broken runtime.
+            (None, Value::Table(_), Value::Table(_)) if is_runtime(path) => {
+                self.notices.push(Notice::RuntimeRemoved {
+                    path: self.file.to_owned(),
+                    key: path.join("."),
+                });
+                self.ops.push(Op::Remove(path.clone()));
+            }
             (None, Value::Table(_), Value::Table(_)) => {
                 self.table(&Value::Table(Table::new()), after, current, path);
             }
-            _ => self.notices.push(Notice::ChangedSince {
-                path: self.file.to_owned(),
-                key: path.join("."),
-            }),
+            _ => self.notices.push(self.notice(path)),
+        }
+    }
+
+    /// That a key stays as somebody left it.
+    fn notice(&self, path: &[String]) -> Notice {
+        Notice::ChangedSince {
+            path: self.file.to_owned(),
+            key: path.join("."),
         }
     }
 }

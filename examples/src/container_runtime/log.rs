@@ -65,7 +65,7 @@ impl Log {
             self.warning(&format!("{}: {error}", toolkit.key(keys::LOG_LEVEL)));
         }
         for key in &config.unknown_keys {
-            self.warning(&format!("{key}; it has no effect"));
+            self.warning(&key.to_string());
         }
     }
 

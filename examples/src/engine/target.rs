@@ -175,8 +175,13 @@ impl Target {
         Ok(Some(revert(&found, &receipt)?))
     }
 
-    /// Takes the right to change the files; to be held from before a plan is made until it is carried out.
-    pub(crate) fn lock(&self, stop: &Stop) -> anyhow::Result<Lock> {
+    /// Takes the right to change the files; to be held from before a plan is made until it is carried out. That another
+    /// program has it is told before it is waited for.
+    pub(crate) fn lock(&self, stop: &Stop, tell: impl FnOnce(&str)) -> anyhow::Result<Lock> {
+        if let Some(lock) = apply::try_lock(&self.host_root)? {
+            return Ok(lock);
+        }
+        tell("another program is changing the files of the engines: waiting for it");
         Ok(apply::lock(&self.host_root, stop)?)
     }
 
@@ -202,6 +207,11 @@ impl Target {
 
 #[cfg(feature = "toolkit")]
 impl Target {
+    /// Whether anything of ours is in the files, be it half done.
+    pub(crate) fn is_set(&self) -> anyhow::Result<bool> {
+        Ok(read_receipt(&self.host_root, &self.main)?.is_some())
+    }
+
     /// Whether carrying the plan out changes anything.
     pub(crate) fn is_due(&self, plan: &Plan) -> anyhow::Result<bool> {
         Ok(apply::is_due(plan, &self.host_root, &self.main)?)

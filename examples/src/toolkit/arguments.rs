@@ -7,7 +7,12 @@ use clap::{Args, ValueEnum};
 use gpu_runtime_config::{Cdi, Settings, containerd::Version};
 
 use super::{distribution::Distribution, restart::RestartMode, runtime_settings::RuntimeSettings};
-use crate::{engine::Engine, names, program::BadUsage, toolkit_config, vendor};
+use crate::{
+    engine::Engine,
+    names,
+    program::{BadUsage, check_absolute},
+    toolkit_config, vendor,
+};
 
 /// The settings of `nvidia-ctk-installer` (v1.20) that this program has.
 #[derive(Debug, Args)]
@@ -110,7 +115,8 @@ pub(super) struct Arguments {
     )]
     runtime_name: Option<String>,
 
-    /// Whether it is the runtime of containers that name none
+    /// Whether it is the runtime of containers that name none, also set by `CONTAINERD_SET_AS_DEFAULT` and
+    /// `DOCKER_SET_AS_DEFAULT` [default: true]
     #[arg(long, env = "NVIDIA_RUNTIME_SET_AS_DEFAULT", value_parser = vendor::parse_bool, num_args = 0..=1,
           require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     set_as_default: Option<bool>,
@@ -137,12 +143,12 @@ pub(super) struct Arguments {
     #[arg(long, env = "DEV_ROOT_CTR_PATH", value_name = "PATH")]
     dev_root_ctr_path: Option<PathBuf>,
 
-    /// Whether the node's GPUs are described for CDI
+    /// Whether the node's GPUs are described for whoever reads CDI, and not for the installed runtime alone
     #[arg(long, alias = "enable-cdi", env = "CDI_ENABLED", value_parser = vendor::parse_bool, num_args = 0..=1,
           require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     pub(super) cdi_enabled: bool,
 
-    /// Where CDI files are written
+    /// Where CDI files are written, with `--cdi-enabled`
     #[arg(long, env = "CDI_OUTPUT_DIR", default_value = "/var/run/cdi", value_name = "PATH")]
     pub(super) cdi_output_dir: PathBuf,
 
@@ -230,12 +236,7 @@ impl Arguments {
             ("--dev-root", self.dev_root_on_host()),
         ];
         for (flag, path) in roots {
-            let bad = || {
-                BadUsage::new(format_args!(
-                    "`{flag}` takes an absolute path of the host, not `{path}`"
-                ))
-            };
-            ensure!(path.starts_with('/'), bad());
+            check_absolute(flag, Path::new(path))?;
         }
         for source in self.config_source.split(',').map(str::trim) {
             let bad = || {
@@ -366,21 +367,25 @@ impl Arguments {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
+impl Arguments {
+    /// What these flags say.
+    pub(super) fn of(flags: &[&str]) -> clap::error::Result<Self> {
+        #[derive(Debug, clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let program: Program = clap::Parser::try_parse_from(["x"].iter().chain(flags))?;
+        Ok(program.arguments)
+    }
+}
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
-    fn parse(arguments: &[&str]) -> Arguments {
-        Program::try_parse_from(["x"].iter().chain(arguments))
-            .unwrap()
-            .arguments
+    fn parse(flags: &[&str]) -> Arguments {
+        Arguments::of(flags).unwrap()
     }
 
     #[test]
@@ -422,7 +427,7 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_bad_usage() {
         for argument in ["--runtime=podman", "--restart-mode=kill", "--create-device-nodes=all"] {
-            assert!(Program::try_parse_from(["x", argument]).is_err(), "{argument}");
+            assert!(Arguments::of(&[argument]).is_err(), "{argument}");
         }
     }
 

@@ -64,27 +64,20 @@ fn spec_dirs(arguments: &Arguments) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use gpu_runtime_config::toolkit::Config;
 
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
-
     #[test]
     fn the_runtime_reads_what_was_asked_for() {
-        let Program { arguments } = Program::parse_from([
-            "x",
+        let arguments = Arguments::of(&[
             "--nvidia-container-runtime-debug=/l",
             "--nvidia-container-runtime-log-level=debug",
             "--nvidia-container-runtime-modes.cdi.default-kind=v.com/gpu",
             "--cdi-enabled",
             "--cdi-output-dir=/c",
-        ]);
+        ])
+        .unwrap();
         let text = text(&arguments, &["/opt/runc".to_owned()]).unwrap();
         let config = Config::parse("c".as_ref(), &text).unwrap();
         assert_eq!(

@@ -2,14 +2,14 @@
 
 use anyhow::{Context as _, anyhow, bail};
 use gpu_runtime_config::{
-    Notice, Plan, Preset,
+    Plan, Preset,
     apply::{Error, Lock, Outcome, Stop},
     containerd::Version,
 };
 
 use super::{arguments::Arguments, configuration, installed_file::InstalledFile, restart};
 use crate::{
-    engine::{Engine, Target},
+    engine::{Engine, Target, news},
     program::print,
 };
 
@@ -60,18 +60,12 @@ impl EngineSetup {
         if target.engine == Engine::Containerd && target.version.is_none() {
             tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
         }
-        if let Some(plan) = &self.plan {
-            // A runtime that is in place already was told of when it was put there.
-            let is_old = |notice: &&Notice| plan.is_empty() && **notice == Notice::NoTemplate;
-            for notice in plan.notices.iter().filter(|notice| !is_old(notice)) {
-                tracing::warn!("{notice}");
-            }
-        }
+        self.plan.iter().for_each(tell);
     }
 
     /// Writes the installed programs' configuration and makes the engine offer the runtime.
     pub(super) fn carry_out(&self, arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
-        let lock = self.target.lock(stop)?;
+        let lock = self.target.lock(stop, |text| tracing::info!("{text}"))?;
         // Somebody may have changed the engine's files before the lock was taken.
         let now = Self::with_version(arguments, self.target.version, stop)?;
         now.configuration.put()?;
@@ -121,18 +115,27 @@ impl EngineSetup {
     }
 }
 
+fn tell(plan: &Plan) {
+    for notice in news(plan) {
+        tracing::warn!("{notice}");
+    }
+}
+
 /// Takes back what was set in the engine's files.
 pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()> {
     let target = arguments.target()?;
     let engine = target.engine.name();
+    if !target.is_set()? {
+        tracing::info!("{engine} is as it was: nothing of ours is in its files");
+        return Ok(());
+    }
     tracing::info!("taking back what was set in {engine}");
     let lock = target
-        .lock(stop)
+        .lock(stop, |text| tracing::info!("{text}"))
         .with_context(|| format!("what was set in {engine} stays: `{}`", target.main.display()))?;
-    match target.revert()? {
-        Some(plan) => apply(arguments, &target, &plan, stop, &lock),
-        None => Ok(()),
-    }
+    let Some(plan) = target.revert()? else { return Ok(()) };
+    tell(&plan);
+    apply(arguments, &target, &plan, stop, &lock)
 }
 
 fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock: &Lock) -> anyhow::Result<()> {
@@ -148,9 +151,7 @@ fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock:
             }
         }
         Outcome::NotAwaited { untold: None } => {
-            tracing::warn!(
-                "{engine} has its old files, was told to read them, and is not waited for: look whether it runs"
-            );
+            tracing::warn!("{engine} has its old files and is not waited for: look whether it runs");
         }
         Outcome::NotAwaited { untold: Some(error) } => {
             return Err(anyhow!(error).context(format!("{engine} has its old files and is to be restarted")));

@@ -67,16 +67,9 @@ pub(super) fn announcement(engine: &str, restart: &Restart, health: Option<&Heal
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use gpu_runtime_config::apply::Socket;
 
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: Arguments,
-    }
 
     #[test]
     fn an_engine_is_restarted_and_looked_at_as_its_distribution_has_it() {
@@ -84,8 +77,7 @@ mod tests {
         fn check(flags: &[&str], expected: Restart, socket: Socket, new_process: bool) {
             let host = tempfile::tempdir().unwrap();
             let root = format!("--host-root={}", host.path().display());
-            let arguments = [&["x"], flags, &[root.as_str()]].concat();
-            let Program { arguments } = Program::parse_from(arguments);
+            let arguments = Arguments::of(&[flags, &[root.as_str()]].concat()).unwrap();
             let (found, health) = restart(&arguments, &arguments.target().unwrap()).unwrap();
             let health = health.unwrap();
             assert_eq!(

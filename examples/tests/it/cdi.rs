@@ -148,6 +148,39 @@ fn a_configuration_that_is_named_is_read_or_refused() {
 }
 
 #[test]
+fn a_key_that_is_not_known_is_warned_of_in_a_configuration_that_is_named() {
+    let dir = TempDir::new().unwrap();
+    let node = Node::create(&NodeSpec::new("a100").gpus(1), dir.path().join("node")).unwrap();
+    let config = dir.path().join("config.toml");
+    let root = node.root().display().to_string();
+    std::fs::write(
+        &config,
+        format!("[nvidia-container-cli]\nroot = '{root}'\nrot = '/x'\n"),
+    )
+    .unwrap();
+    let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+    gpuctl.envs(node.env()).env_remove("NVIDIA_DRIVER_ROOT");
+    gpuctl.args(["cdi", "generate", "--config"]).arg(&config);
+    let output = run(&mut gpuctl);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains(&format!("hostPath: {root}/dev/nvidia0\n")),
+        "{}",
+        stdout(&output)
+    );
+    let warning = format!(
+        "warning: `nvidia-container-cli.rot` in line 3 of `{}` is not a known key and has no effect; did you mean `root`?",
+        config.display()
+    );
+    assert_eq!(
+        stderr(&output).lines().filter(|line| *line == warning).count(),
+        1,
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn a_hook_program_that_nobody_named_and_the_host_lacks_is_warned_of_once() {
     let dir = TempDir::new().unwrap();
     let node = Node::create(&NodeSpec::new("a100").gpus(2), dir.path()).unwrap();

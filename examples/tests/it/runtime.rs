@@ -1,6 +1,11 @@
 //! What `gpuctl runtime` says that it does.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::Stdio,
+};
 
 use tempfile::TempDir;
 
@@ -17,6 +22,28 @@ fn says(host: &Path, arguments: &[&str]) -> (String, String) {
     (here(stdout(&output)), here(stderr(&output)))
 }
 
+#[test]
+fn another_program_is_waited_for_and_that_is_said() {
+    let host = TempDir::new().unwrap();
+    fs::create_dir_all(host.path().join("etc/docker")).unwrap();
+    let root = fs::File::open(host.path()).unwrap();
+    root.lock().unwrap();
+    let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+    gpuctl.args(["runtime", "configure", "--host-root"]).arg(host.path());
+    let mut running = gpuctl.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(running.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(
+        line,
+        "another program is changing the files of the engines: waiting for it\n"
+    );
+    assert_eq!(fs::read_dir(host.path().join("etc/docker")).unwrap().count(), 0);
+    root.unlock().unwrap();
+    assert!(running.wait().unwrap().success());
+    assert!(host.path().join("etc/docker/daemon.json").exists());
+}
+
 const CONTAINERD: [&str; 2] = ["--runtime=containerd", "--containerd-version=2.1"];
 
 #[test]
@@ -24,7 +51,8 @@ fn what_is_made_written_and_removed_is_named_as_seen_from_here() {
     let host = TempDir::new().unwrap();
     let says = |command, more: &[&str]| says(host.path(), &[&[command], &CONTAINERD[..], more].concat());
     let new_folder = "warning: there was no folder `HOST/etc/containerd`: is this where containerd reads its file?\n";
-    let template = "note: no runtime to copy options from: set `SystemdCgroup` if the kubelet uses systemd cgroups\n";
+    let template = "note: no runtime to copy options from: if the kubelet uses systemd cgroups, give `runc` the option \
+                    `SystemdCgroup = true` and configure again\n";
     let (main, drop_in) = (
         "HOST/etc/containerd/config.toml",
         "HOST/etc/containerd/conf.d/99-nvidia.toml",

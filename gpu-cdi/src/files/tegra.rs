@@ -94,7 +94,7 @@ impl TegraFiles {
                 match entry(line) {
                     Ok(None) => {}
                     Ok(Some(entry)) => files.add(entry, config, &mut driver, &mut dev),
-                    Err(reason) => driver.problem(&path.join(format!("line {number}")), &reason),
+                    Err(reason) => driver.problem(Path::new(&format!("{}:{number}", path.display())), &reason),
                 }
             }
         }

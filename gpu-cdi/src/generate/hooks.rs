@@ -87,7 +87,7 @@ impl FromStr for HookName {
 
 /// A text that names no hook.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not the name of a hook")]
+#[error("`{text}` is none of the hooks {}", HookName::ALL.map(HookName::as_str).join(", "))]
 pub struct ParseHookNameError {
     text: String,
 }

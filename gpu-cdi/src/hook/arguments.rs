@@ -199,7 +199,7 @@ fn from_here(path: &str) -> Result<PathBuf> {
 }
 
 fn mode(text: Option<String>) -> Result<u32> {
-    let text = text.ok_or_else(|| Error::usage("the hook `chmod` needs --mode"))?;
+    let text = text.ok_or_else(|| Error::usage("the hook `chmod` needs `--mode`"))?;
     match u32::from_str_radix(&text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
         _ => Err(Error::usage(format!("`{text}` is not an octal file mode"))),
@@ -416,8 +416,11 @@ mod tests {
             "h several update-ldcache --then noop",
             "`update-ldcache` is not the last of `several`",
         );
-        check("h several noop --then chmod --path /a", "the hook `chmod` needs --mode");
-        check("h chmod --path /a", "the hook `chmod` needs --mode");
+        check(
+            "h several noop --then chmod --path /a",
+            "the hook `chmod` needs `--mode`",
+        );
+        check("h chmod --path /a", "the hook `chmod` needs `--mode`");
         check("h chmod --mode 9 --path /a", "`9` is not an octal file mode");
     }
 }

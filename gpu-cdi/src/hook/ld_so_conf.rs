@@ -42,7 +42,7 @@ pub(super) fn add(container: &Container, folders: &[String]) -> Result<()> {
     let mut new: Vec<&str> = Vec::new();
     for folder in folders {
         if folder.contains('\n') {
-            return Err(Error::usage("a folder's name holds a line break"));
+            return Err(Error::usage(format!("`--folder`: {folder:?} holds a line break")));
         }
         let folder = folder.as_str();
         if !known.contains(folder) && !system.contains(&folder) && !new.contains(&folder) {

@@ -93,10 +93,10 @@ fn companions(config: &Value, policy: &RequestPolicy) -> Result<Vec<QualifiedNam
         asked.push(format!("{vendor}/{}={channel}", names::IMEX_CHANNEL_CLASS));
     }
     let asked = asked.iter().map(|name| name.parse());
-    asked.collect::<Result<_, _>>().map_err(|source| Error::Request {
-        place: "the environment".to_owned(),
-        source,
-    })
+    let place = variable(names::IMEX_CHANNELS);
+    asked
+        .collect::<Result<_, _>>()
+        .map_err(|source| Error::Request { place, source })
 }
 
 fn without_companions(config: &Value, policy: &RequestPolicy) -> Result<Request> {
@@ -110,16 +110,18 @@ fn without_companions(config: &Value, policy: &RequestPolicy) -> Result<Request>
         Vec::new()
     };
     if !mounts.is_empty() {
-        return Ok(Request::for_devices(named(&mounts, policy, "mounts")?));
+        let place = || format!("mounts beneath `{}`", names::DEVICE_MOUNTS);
+        return Ok(Request::for_devices(named(&mounts, policy, place)?));
     }
-    let names = from_environment(config, policy);
+    let (variables, names) = from_environment(config, policy);
     if !names.is_empty() && !policy.environment_when_unprivileged && !is_privileged(config) {
         return Ok(Request {
             refused: names,
             ..Request::default()
         });
     }
-    Ok(Request::for_devices(named(&names, policy, "the environment")?))
+    let place = || variables.iter().copied().map(variable).collect::<Vec<_>>().join(", ");
+    Ok(Request::for_devices(named(&names, policy, place)?))
 }
 
 impl Request {
@@ -141,10 +143,15 @@ fn from_annotations(config: &Value, policy: &RequestPolicy) -> Result<Vec<Qualif
     let annotations = config["annotations"].as_object().into_iter().flatten();
     let annotations = annotations.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
     let prefixes: Vec<&str> = policy.annotation_prefixes.iter().map(String::as_str).collect();
-    annotated_devices(annotations, &prefixes).map_err(|source| Error::Request {
-        place: "annotations".to_owned(),
-        source,
-    })
+    let mut devices = Vec::new();
+    for (key, value) in annotations {
+        let named = annotated_devices([(key, value)], &prefixes).map_err(|source| Error::Request {
+            place: format!("the annotation `{key}`"),
+            source,
+        })?;
+        devices.extend(named);
+    }
+    Ok(devices)
 }
 
 /// Names of devices; `cdi/vendor/class/name` is a qualified one.
@@ -164,30 +171,29 @@ fn from_mounts(config: &Value) -> Vec<String> {
         .collect()
 }
 
-fn from_environment(config: &Value, policy: &RequestPolicy) -> Vec<String> {
+/// Names of devices, and the variables that hold them.
+fn from_environment<'a>(config: &'a Value, policy: &RequestPolicy) -> (Vec<&'a str>, Vec<String>) {
     // The last one counts, as for the process that gets them.
-    let value = |name: &str| {
-        let found = variables(config).rev().find(|(key, _)| *key == name);
-        found.map(|(_, value)| value)
-    };
-    let swarm: Vec<&str> = policy.swarm_resources.iter().filter_map(|name| value(name)).collect();
-    let values = if swarm.is_empty() {
-        match value(names::VISIBLE_DEVICES) {
-            Some(value) => vec![value],
+    let found = |name: &str| variables(config).rev().find(|(key, _)| *key == name);
+    let swarm: Vec<_> = policy.swarm_resources.iter().filter_map(|name| found(name)).collect();
+    let asking = if swarm.is_empty() {
+        match (found(names::VISIBLE_DEVICES), found(names::CUDA_VERSION)) {
+            (Some(asking), _) => vec![asking],
             // Images of CUDA before version 9 meant it without saying so.
-            None if value(names::CUDA_VERSION).is_some() && value(names::REQUIRE_CUDA).is_none() => {
-                vec![names::ALL]
-            }
-            None => Vec::new(),
+            (None, Some((variable, _))) if found(names::REQUIRE_CUDA).is_none() => vec![(variable, names::ALL)],
+            _ => Vec::new(),
         }
     } else {
         swarm
     };
-    let asked = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
-    asked
-        .filter(|name| !matches!(*name, "" | names::VISIBLE_DEVICES_VOID | names::NONE))
-        .map(str::to_owned)
-        .collect()
+    let asked = asking.iter().flat_map(|(_, value)| value.split(',')).map(str::trim);
+    let asked = asked.filter(|name| !matches!(*name, "" | names::VISIBLE_DEVICES_VOID | names::NONE));
+    let names = asked.map(str::to_owned).collect();
+    (asking.into_iter().map(|(variable, _)| variable).collect(), names)
+}
+
+fn variable(name: &str) -> String {
+    format!("the variable `{name}`")
 }
 
 fn variables(config: &Value) -> impl DoubleEndedIterator<Item = (&str, &str)> {
@@ -195,7 +201,7 @@ fn variables(config: &Value) -> impl DoubleEndedIterator<Item = (&str, &str)> {
     variables.filter_map(|variable| variable.as_str()?.split_once('='))
 }
 
-fn named(names: &[String], policy: &RequestPolicy, place: &str) -> Result<Vec<QualifiedName>> {
+fn named(names: &[String], policy: &RequestPolicy, place: impl FnOnce() -> String) -> Result<Vec<QualifiedName>> {
     let parse = |name: &String| match name.parse::<QualifiedName>() {
         Ok(name) => Ok(name),
         Err(error) if name.contains('=') => Err(error),
@@ -208,10 +214,7 @@ fn named(names: &[String], policy: &RequestPolicy, place: &str) -> Result<Vec<Qu
         .iter()
         .map(parse)
         .collect::<Result<_, _>>()
-        .map_err(|source| Error::Request {
-            place: place.to_owned(),
-            source,
-        })
+        .map_err(|source| Error::Request { place: place(), source })
 }
 
 fn is_privileged(config: &Value) -> bool {
@@ -334,13 +337,47 @@ mod tests {
 
     #[test]
     fn what_is_no_device_is_an_error() {
-        let error = requested(&env(&["NVIDIA_VISIBLE_DEVICES=../x"]), &RequestPolicy::default()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the container's request in the environment is not one for devices"
+        let policy = RequestPolicy {
+            swarm_resources: vec!["SWARM".to_owned()],
+            volume_mounts: true,
+            ..RequestPolicy::default()
+        };
+        let check = |config: Value, place: &str, name: &str| {
+            let error = requested(&config, &policy).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("the container's request in {place} is not one for devices")
+            );
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            assert!(cause.starts_with(&format!("`{name}` is not a CDI ")), "{cause}");
+        };
+        check(
+            env(&["NVIDIA_VISIBLE_DEVICES=0,../x"]),
+            "the variable `NVIDIA_VISIBLE_DEVICES`",
+            "../x",
         );
-        assert!(requested(&env(&["NVIDIA_VISIBLE_DEVICES=a=b"]), &RequestPolicy::default()).is_err());
-        let annotated = json!({ "annotations": { "cdi.k8s.io/x": "0" } });
-        assert!(requested(&annotated, &RequestPolicy::default()).is_err());
+        check(
+            env(&["NVIDIA_VISIBLE_DEVICES=a=b"]),
+            "the variable `NVIDIA_VISIBLE_DEVICES`",
+            "a",
+        );
+        check(
+            env(&["NVIDIA_VISIBLE_DEVICES=0", "SWARM=a b"]),
+            "the variable `SWARM`",
+            "a b",
+        );
+        check(
+            env(&["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_IMEX_CHANNELS=-"]),
+            "the variable `NVIDIA_IMEX_CHANNELS`",
+            "-",
+        );
+        check(
+            json!({ "annotations": { "cdi.k8s.io/a": "v.com/c=0", "cdi.k8s.io/x": "0" } }),
+            "the annotation `cdi.k8s.io/x`",
+            "0",
+        );
+        let mount = json!({ "source": "/dev/null", "destination": format!("{}a b", names::DEVICE_MOUNTS) });
+        let place = format!("mounts beneath `{}`", names::DEVICE_MOUNTS);
+        check(json!({ "mounts": [mount] }), &place, "a b");
     }
 }

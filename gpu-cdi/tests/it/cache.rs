@@ -126,15 +126,19 @@ fn a_bad_file_is_named_and_the_others_are_read() {
     assert_eq!(cache.devices().count(), 1);
     let problems: Vec<_> = cache.problems().iter().map(ToString::to_string).collect();
     assert_eq!(problems.len(), 6, "{problems:#?}");
-    for (problem, expected) in problems.iter().zip([
-        "unknown field `cdiVersionn`",
-        "`0.5.1` is not a CDI version",
-        "must be at least 0.5.0",
-        "`devices` is empty",
-        "`x` is there twice",
-        "not a CDI spec: EOF",
+    for (problem, (name, expected)) in problems.iter().zip([
+        ("1-key", "unknown field `cdiVersionn`"),
+        ("2-version", "`0.5.1` is not a CDI version"),
+        ("3-old", "must be at least 0.5.0"),
+        ("4-empty", "`devices` is empty"),
+        ("5-twice", "`x` is there twice"),
+        ("6-text", "not a CDI spec: EOF"),
     ]) {
-        assert!(problem.contains(expected), "{problem}: {expected}");
+        let named = format!("`{}/run/{name}.json`: ", dirs.dir.path().display());
+        assert!(
+            problem.starts_with(&named) && problem.contains(expected),
+            "{problem}: {expected}"
+        );
     }
 }
 

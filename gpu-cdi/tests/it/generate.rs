@@ -257,9 +257,14 @@ fn no_hook_has_an_empty_environment() {
     let spec = generate(&inventory, &files).spec;
     assert_eq!(spec.container_edits.hooks.len(), 5);
     assert!(spec.container_edits.hooks.iter().all(|hook| !hook.env.is_empty()));
+}
+
+#[test]
+fn a_name_that_is_none_of_a_hook_is_answered_with_all_of_them() {
     assert_eq!(
         HookName::parse_list("all,nothing").unwrap_err().to_string(),
-        "`nothing` is not the name of a hook"
+        "`nothing` is none of the hooks create-symlinks, enable-cuda-compat, update-ldcache, \
+         disable-device-node-modification, update-application-profile, chmod"
     );
 }
 

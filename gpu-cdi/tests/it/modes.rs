@@ -57,7 +57,7 @@ fn a_tegra_machine_is_described_by_its_csv_files() {
     assert_eq!(
         problems,
         [
-            format!("cannot read `/{CSV}/drivers.csv/line 4`: expected a kind, a comma and a path"),
+            format!("cannot read `/{CSV}/drivers.csv:4`: expected a kind, a comma and a path"),
             "cannot read `/dev/gone`: there is no such device node".to_owned(),
         ]
     );

@@ -148,19 +148,29 @@ fn unknown_keys_and_values_are_refused_with_their_place() {
     #[track_caller]
     fn check(text: &str, format: Format, expected: &str) {
         let error = Spec::from_text(text, format).unwrap_err().to_string();
-        assert!(error.contains(expected), "{error}");
+        assert_eq!(error, format!("not a CDI spec: {expected}"));
     }
     let json = r#"{"cdiVersion": "0.5.1", "kind": "a/b", "devices": []}"#;
     check(
         json,
         Format::Json,
-        "`0.5.1` is not a CDI version: the newest known is 1.1.0 at line 1",
+        "`0.5.1` is not a CDI version: the newest known is 1.1.0 at line 1 column 22",
     );
     check(
         r#"{"cdiVersion": "0.5.0", "kind": "a/b", "device": []}"#,
         Format::Json,
-        "unknown field `device`",
+        "unknown field `device`, expected one of `cdiVersion`, `kind`, `annotations`, `devices`, `containerEdits` \
+         at line 1 column 47",
     );
-    check("cdiVersion: 0.5.0\nkind: a/b\ndevice: []\n", Format::Yaml, "device");
-    check("cdiVersion: 0.5.0\nkind: a\n", Format::Yaml, "`a` is not a CDI kind");
+    check(
+        "cdiVersion: 0.5.0\nkind: a/b\ndevice: []\n",
+        Format::Yaml,
+        "unknown field `device`, expected one of cdiVersion, kind, annotations, devices, containerEdits \
+         at line 3, column 1",
+    );
+    check(
+        "cdiVersion: 0.5.0\nkind: a\n",
+        Format::Yaml,
+        "`a` is not a CDI kind: expected `vendor/class` at line 2, column 7",
+    );
 }

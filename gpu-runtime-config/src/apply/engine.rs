@@ -1,6 +1,7 @@
 //! Restarting an engine and seeing whether it lives.
 
 use std::{
+    io::ErrorKind,
     path::Path,
     thread::sleep,
     time::{Duration, Instant},
@@ -62,6 +63,13 @@ pub(super) struct Failure {
     pub(super) is_told: bool,
 }
 
+impl Failure {
+    /// Whether not even an attempt was made to have it read its files.
+    pub(super) fn is_before_restart(&self) -> bool {
+        !self.is_told && matches!(self.cause, Error::Stopped { .. })
+    }
+}
+
 pub(super) fn restart_and_check(how: &Apply) -> Result<(), Failure> {
     let before = how.health.as_ref().and_then(|health| {
         health
@@ -78,11 +86,9 @@ pub(super) fn restart_and_check(how: &Apply) -> Result<(), Failure> {
 
 fn restart(how: &Apply) -> Result<(), Error> {
     let (root, stop) = (&how.host_root, &how.stop);
-    if stop.is_stopped() {
-        return Err(Error::stopped("before the engine was told to read its files"));
-    }
     match &how.restart {
         Restart::None => Ok(()),
+        _ if stop.is_stopped() => Err(Error::stopped("before the engine was told to read its files")),
         Restart::Systemd { units } => systemd(root, units, &[], Patience::of(SYSTEMD, stop)),
         Restart::Signal { socket } => signal(root, socket, Patience::of(LIMIT, stop)),
     }
@@ -174,7 +180,10 @@ fn wait(how: &Apply, health: &Health, before: Option<Pid>) -> Result<(), Error> 
             },
             Err(error) => {
                 since = None;
-                reason = error.to_string();
+                reason = match error.kind() {
+                    ErrorKind::TimedOut => "it does not answer".to_owned(),
+                    _ => error.to_string(),
+                };
             }
         }
         if how.stop.is_stopped() {

@@ -64,8 +64,8 @@ pub enum Error {
         /// The host's root.
         path: PathBuf,
     },
-    /// The engine did not answer in time.
-    #[error("`{}` did not answer within {} s: {reason}", socket.display(), timeout.as_secs())]
+    /// The engine did not come up in time.
+    #[error("the engine behind `{}` did not come up within {} s: {reason}", socket.display(), timeout.as_secs())]
     Unhealthy {
         /// The engine's socket.
         socket: PathBuf,

@@ -29,19 +29,10 @@ pub struct Lock {
 /// # Errors
 /// [`Error::HostRoot`] if the host's root is no folder, [`Error::Busy`] after ten minutes, and [`Error::Stopped`].
 pub fn lock(host_root: &Path, stop: &Stop) -> Result<Lock, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let failed = |source: std::io::Error| Error::HostRoot {
-        path: host_root.to_owned(),
-        source,
-    };
-    let root = openat(CWD, host_root, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
-    let root = File::from(root);
     let patience = Patience::of(LIMIT, stop);
     loop {
-        match root.try_lock() {
-            Ok(()) => return Ok(Lock { _root: root }),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        if let Some(lock) = try_lock(host_root)? {
+            return Ok(lock);
         }
         if patience.check().is_err() {
             let path = host_root.to_owned();
@@ -55,5 +46,24 @@ pub fn lock(host_root: &Path, stop: &Stop) -> Result<Lock, Error> {
             });
         }
         sleep(PAUSE);
+    }
+}
+
+/// Takes the lock if no other program has it.
+///
+/// # Errors
+/// [`Error::HostRoot`] if the host's root is no folder.
+pub fn try_lock(host_root: &Path) -> Result<Option<Lock>, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let failed = |source: std::io::Error| Error::HostRoot {
+        path: host_root.to_owned(),
+        source,
+    };
+    let root = openat(CWD, host_root, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+    let root = File::from(root);
+    match root.try_lock() {
+        Ok(()) => Ok(Some(Lock { _root: root })),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }

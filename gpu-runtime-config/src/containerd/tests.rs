@@ -175,6 +175,55 @@ fn containerd_1_keeps_its_built_in_runc() {
 }
 
 #[test]
+fn options_that_somebody_gives_runc_are_copied_and_stay() {
+    let configure =
+        |files: &Files, receipt| configure(files, Some(daemon("1.7")), Placement::Auto, &nvidia(), receipt).unwrap();
+    let plan = configure(&files(Some("version = 2\n")), None);
+    assert_eq!(plan.notices, [Notice::NoTemplate]);
+    let mut found = after(&files(Some("version = 2\n")), &plan);
+    let theirs = format!("[{GRPC}.containerd.runtimes.runc.options]\nSystemdCgroup = true # the kubelet's\n");
+    found.main.text.as_mut().unwrap().push_str(&theirs);
+
+    let runc = Notice::ChangedSince {
+        path: MAIN.into(),
+        key: format!("{}.containerd.runtimes.runc", GRPC.replace('"', "")),
+    };
+    let again = configure(&found, plan.receipt.as_ref());
+    assert_eq!(again.notices, std::slice::from_ref(&runc));
+    let configured = after(&found, &again);
+    let text = configured.main.text.as_deref().unwrap();
+    assert_eq!(text.matches("SystemdCgroup = true").count(), 2, "{text}");
+    assert!(text.contains("# the kubelet's"), "{text}");
+    assert_eq!(configure(&configured, again.receipt.as_ref()).changes, []);
+
+    for (files, receipt, notices) in [(&configured, again.receipt, vec![]), (&found, plan.receipt, vec![runc])] {
+        let back = revert(&[files.main.clone(), files.drop_in.clone()], &receipt.unwrap()).unwrap();
+        let expected = format!("[{GRPC}.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n{theirs}");
+        let main = after(files, &back).main.text.unwrap();
+        assert_eq!(main, format!("version = 2\n{expected}"));
+        assert_eq!(back.notices, notices);
+    }
+}
+
+#[test]
+fn a_runtime_of_ours_that_somebody_changed_goes_and_that_is_said() {
+    let plan = configure(
+        &files(Some("version = 2\n")),
+        Some(daemon("2.1")),
+        Placement::InPlace,
+        &nvidia(),
+        None,
+    )
+    .unwrap();
+    let mut found = after(&files(Some("version = 2\n")), &plan);
+    found.main.text.as_mut().unwrap().push_str("SystemdCgroup = true\n");
+    let back = revert(&[found.main.clone()], &plan.receipt.unwrap()).unwrap();
+    assert_eq!(after(&found, &back).main.text.as_deref(), Some("version = 2\n"));
+    let key = format!("{}.containerd.runtimes.nvidia", GRPC.replace('"', ""));
+    assert_eq!(back.notices, [Notice::RuntimeRemoved { path: MAIN.into(), key }]);
+}
+
+#[test]
 fn a_main_file_that_has_to_be_made_gets_the_daemons_version() {
     for (version, expected) in [("2.0.5", "version = 3\n"), ("2.3.4", "version = 4\n")] {
         let plan = configure(&files(None), Some(daemon(version)), Placement::Auto, &nvidia(), None).unwrap();
@@ -329,8 +378,18 @@ fn what_somebody_changed_since_stays() {
     let back = revert(&[Snapshot::new(MAIN, edited)], &plan.receipt.unwrap()).unwrap();
     let expected = "version = 2\n# new\nroot = \"/x\"\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\ndefault_runtime_name = \"kata\" # now\n";
     assert_eq!(back.changes[0].after.as_deref(), Some(expected));
-    let key = "plugins.io.containerd.grpc.v1.cri.containerd.default_runtime_name".to_owned();
-    assert_eq!(back.notices, [Notice::ChangedSince { path: MAIN.into(), key }]);
+    let key = |last: &str| format!("plugins.io.containerd.grpc.v1.cri.containerd.{last}");
+    let expected = [
+        Notice::ChangedSince {
+            path: MAIN.into(),
+            key: key("default_runtime_name"),
+        },
+        Notice::RuntimeRemoved {
+            path: MAIN.into(),
+            key: key("runtimes.nvidia"),
+        },
+    ];
+    assert_eq!(back.notices, expected);
 }
 
 #[test]

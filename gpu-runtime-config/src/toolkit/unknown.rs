@@ -24,7 +24,11 @@ pub struct UnknownKey {
 impl fmt::Display for UnknownKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
-        write!(f, "`{}` in line {} of `{path}` is not a known key", self.key, self.line)?;
+        let Self { key, line, .. } = self;
+        write!(
+            f,
+            "`{key}` in line {line} of `{path}` is not a known key and has no effect"
+        )?;
         match &self.nearest {
             Some(nearest) => write!(f, "; did you mean `{nearest}`?"),
             None => Ok(()),
@@ -124,22 +128,24 @@ mod tests {
         check(
             "disable-requires = true\nother = 1\n[nvidia-container-runtime.modes.cdi]\n# x\nspec-dir = []\n",
             &[
-                "`disable-requires` in line 1 of `c` is not a known key; did you mean `disable-require`?",
-                "`other` in line 2 of `c` is not a known key",
-                "`nvidia-container-runtime.modes.cdi.spec-dir` in line 5 of `c` is not a known key; \
+                "`disable-requires` in line 1 of `c` is not a known key and has no effect; did you mean `disable-require`?",
+                "`other` in line 2 of `c` is not a known key and has no effect",
+                "`nvidia-container-runtime.modes.cdi.spec-dir` in line 5 of `c` is not a known key and has no effect; \
                  did you mean `spec-dirs`?",
             ],
         );
         check(
             "\n[modes.cdi]\ndefault-kind = 'a/b'\n",
-            &["`modes` in line 2 of `c` is not a known key; did you mean `nvidia-container-runtime.modes`?"],
+            &[
+                "`modes` in line 2 of `c` is not a known key and has no effect; did you mean `nvidia-container-runtime.modes`?",
+            ],
         );
         check(
             "[nvidia-container-runtime]\ndefault-kind = 'a/b'\n[nvidia-container-runtim]\nmode = 'cdi'\n",
             &[
-                "`nvidia-container-runtime.default-kind` in line 2 of `c` is not a known key; \
+                "`nvidia-container-runtime.default-kind` in line 2 of `c` is not a known key and has no effect; \
                  did you mean `nvidia-container-runtime.modes.cdi.default-kind`?",
-                "`nvidia-container-runtim` in line 3 of `c` is not a known key; did you mean `nvidia-container-runtime`?",
+                "`nvidia-container-runtim` in line 3 of `c` is not a known key and has no effect; did you mean `nvidia-container-runtime`?",
             ],
         );
     }

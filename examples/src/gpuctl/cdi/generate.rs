@@ -25,7 +25,7 @@ use crate::{
     cdi_feature::CdiFeature,
     driver_files::with_search_paths,
     gpuctl::count::count,
-    program::{BadUsage, remark},
+    program::{BadUsage, check_absolute, remark},
     toolkit_config::{ToolkitConfig, keys},
 };
 
@@ -34,13 +34,7 @@ impl Generate {
         let options = self.options()?;
         let driver_root = self.driver_root()?;
         if let Some(root) = &self.dev_root {
-            let bad = || {
-                BadUsage::new(format_args!(
-                    "`--dev-root` takes an absolute path, not `{}`",
-                    root.display()
-                ))
-            };
-            ensure!(root.is_absolute(), bad());
+            check_absolute("--dev-root", root)?;
         }
         let ids: Vec<&str> = self.device_id.iter().map(String::as_str).collect();
         let spec = self.spec(&ids, &driver_root, options)?;
@@ -250,20 +244,14 @@ impl Generate {
         }
         let given = self.driver_root.as_ref().filter(|root| !root.as_os_str().is_empty());
         if let Some(root) = given {
-            let bad = || {
-                BadUsage::new(format_args!(
-                    "`--driver-root` takes an absolute path, not `{}`",
-                    root.display()
-                ))
-            };
-            ensure!(root.is_absolute(), bad());
+            check_absolute("--driver-root", root)?;
             if config.is_none() {
                 return Ok(root.clone());
             }
         }
         let toolkit = ToolkitConfig::read(config)?;
         for key in &toolkit.config.unknown_keys {
-            remark(format_args!("warning: {key}; it has no effect"));
+            remark(format_args!("warning: {key}"));
         }
         if let Some(root) = given {
             return Ok(root.clone());

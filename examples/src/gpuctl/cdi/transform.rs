@@ -1,11 +1,11 @@
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use gpu_cdi::{Format, PathSide, Spec};
 
 use super::output;
-use crate::{gpuctl::input, program::BadUsage};
+use crate::{gpuctl::input, program::check_absolute};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::gpuctl) enum Transform {
@@ -52,8 +52,7 @@ impl Transform {
 impl Root {
     fn run(&self) -> anyhow::Result<()> {
         for (flag, path) in [("--from", &self.from), ("--to", &self.to)] {
-            let bad = || BadUsage::new(format_args!("`{flag}` takes an absolute path, not `{path}`"));
-            ensure!(path.starts_with('/'), bad());
+            check_absolute(flag, Path::new(path))?;
         }
         let mut spec = read(&self.input)?;
         let side = match self.relative_to {

@@ -63,5 +63,7 @@ impl Node {
 
 /// The right to change an engine's files; what only shows something needs none.
 pub(super) fn lock(target: &Target, dry_run: bool) -> anyhow::Result<Option<Lock>> {
-    (!dry_run).then(|| target.lock(&Stop::default())).transpose()
+    (!dry_run)
+        .then(|| target.lock(&Stop::default(), |text| remark(text)))
+        .transpose()
 }

@@ -10,22 +10,22 @@ use gpu_runtime_config::{
 };
 
 use crate::{
-    engine::Target,
+    engine::{Target, news},
     program::{print, remark},
 };
 
 /// Says what a person should know about a plan.
 pub(super) fn notices(target: &Target, plan: &Plan) {
-    // A runtime that is in place already was told of when it was put there.
-    let is_old = |notice: &&Notice| plan.is_empty() && **notice == Notice::NoTemplate;
-    for notice in plan.notices.iter().filter(|notice| !is_old(notice)) {
+    for notice in news(plan) {
         remark(format_args!("note: {}", as_seen_from_here(target, notice.clone())));
     }
 }
 
 fn as_seen_from_here(target: &Target, mut notice: Notice) -> Notice {
-    if let Notice::NoDropInsInVersion1 { path } | Notice::DropInReplaced { path } | Notice::ChangedSince { path, .. } =
-        &mut notice
+    if let Notice::NoDropInsInVersion1 { path }
+    | Notice::DropInReplaced { path }
+    | Notice::ChangedSince { path, .. }
+    | Notice::RuntimeRemoved { path, .. } = &mut notice
     {
         *path = target.here(path);
     }

@@ -108,7 +108,8 @@ pub(in crate::gpuctl) struct Generate {
     #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_LDCONFIG_PATH", value_name = "PATH")]
     pub(super) ldconfig_path: Option<String>,
 
-    /// Hooks to leave out; `all` for all
+    /// Hooks to leave out: create-symlinks, enable-cuda-compat, update-ldcache, disable-device-node-modification,
+    /// update-application-profile; `all` for all
     #[arg(
         long,
         alias = "disable-hooks",
@@ -117,7 +118,7 @@ pub(in crate::gpuctl) struct Generate {
     )]
     pub(super) disable_hook: Vec<String>,
 
-    /// Hooks to keep that are left out otherwise
+    /// Hooks to keep that `--disable-hook` would leave out
     #[arg(
         long,
         alias = "enable-hooks",
@@ -158,7 +159,7 @@ pub(in crate::gpuctl) struct Generate {
     )]
     pub(super) feature_flag: Vec<CdiFeature>,
 
-    /// The toolkit's configuration file [default: .config/nvidia-container-runtime/config.toml beside this program if it is
+    /// The toolkit's configuration file, for the driver root [default: .config/nvidia-container-runtime/config.toml beside this program if it is
     /// there, else nvidia-container-runtime/config.toml in `XDG_CONFIG_HOME` or /etc]
     #[arg(long, env = names::TOOLKIT_CONFIG_FILE, value_name = "PATH")]
     pub(super) config: Option<PathBuf>,

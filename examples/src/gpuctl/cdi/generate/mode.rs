@@ -6,7 +6,7 @@ use gpu_cdi::Companion;
 /// What is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Mode {
-    /// wsl where /dev/dxg is, csv on a Tegra machine without NVML, else nvml
+    /// wsl in Windows' subsystem for Linux, csv where the GPU is in a Tegra's chip, else nvml
     Auto,
     /// The GPUs and MIG devices that NVML tells of
     Nvml,

@@ -74,7 +74,11 @@ fn what_is_not_supported_is_said() {
         &["--mode=csv", "--device-id=0"],
         "`--device-id`: mode `csv` describes all that there is, and no devices by name",
     );
-    check(&["--disable-hook=x"], "`--disable-hook`: `x` is not the name of a hook");
+    check(
+        &["--disable-hook=x"],
+        "`--disable-hook`: `x` is none of the hooks create-symlinks, enable-cuda-compat, update-ldcache, \
+         disable-device-node-modification, update-application-profile, chmod",
+    );
     check(&["--vendor=/"], "`--vendor` and `--class`: `/` is not a CDI vendor");
     check(
         &["--mode=imex", "--device-id=x"],
