@@ -210,16 +210,39 @@ mod tests {
 
     #[test]
     fn the_first_place_is_taken_where_all_are_as_good() {
-        let board = Arc::clone(Catalogue::builtin().board("A30-24GB").expect("built in"));
-        let gpu = GpuState {
-            name: "gpu-0".to_owned(),
-            board,
-            mode: Mode::Enabled,
-            instances: Vec::new(),
-        };
-        let demand = [("1g.6gb".parse().expect("a profile"), 1)].into_iter().collect();
-        let made = plan(&Fleet::new([gpu]).expect("legal"), &demand).expect("there is room");
-        assert_eq!(made.serving[0].1.to_string(), "1g.6gb@0");
+        #[track_caller]
+        fn check(there: &[u8], demand: &str, expected: &[&str]) {
+            let board = Arc::clone(Catalogue::builtin().board("A30-24GB").expect("built in"));
+            let there = there.iter().map(|&start| ("1g.6gb".parse().expect("a profile"), start));
+            let there = Geometry::new(&board, there).expect("it fits");
+            let idle = |instance: &Instance| Held::whole(instance.clone(), false);
+            let fleet = Fleet::new([GpuState {
+                name: "gpu-0".to_owned(),
+                mode: Mode::Enabled,
+                instances: there.instances().iter().map(idle).collect(),
+                board,
+            }]);
+            let (fleet, demand) = (fleet.expect("legal"), [(demand.parse().expect("a profile"), 1)]);
+            let made = plan(&fleet, &demand.into_iter().collect()).expect("there is room");
+            let steps: Vec<_> = made
+                .check(&fleet)
+                .expect("it is fresh")
+                .steps()
+                .iter()
+                .map(Step::to_string)
+                .collect();
+            assert_eq!(steps, expected);
+        }
+        check(&[], "1g.6gb", &["create 1g.6gb@0 on gpu-0"]);
+        check(
+            &[0, 1, 2, 3],
+            "2g.12gb",
+            &[
+                "destroy 1g.6gb@0 on gpu-0",
+                "destroy 1g.6gb@1 on gpu-0",
+                "create 2g.12gb@0 on gpu-0",
+            ],
+        );
     }
 
     #[test]

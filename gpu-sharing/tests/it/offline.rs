@@ -1,13 +1,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use gpu_sharing::mig::{
-    Catalogue, Cost, Demand, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Profile, plan,
+    Catalogue, Compute, Cost, Demand, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Profile, plan,
 };
 use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{cases, divided, in_brute_words, table},
+    fleets::{cases, divided, gpu, in_brute_words, table},
 };
 
 /// The plan costs what the independent search found, or is refused where that found none.
@@ -169,16 +169,16 @@ fn states(board: &str, profiles: &[Profile]) -> Vec<GpuState> {
     enabled.chain([gpu(Mode::Disabled, Vec::new())]).collect()
 }
 
-/// Every demand that takes no more than so many slots.
-fn demands(table: &brute::Table, slots: u32) -> Vec<Demand> {
+/// Every demand of profiles and their sizes that takes no more than so much in all.
+fn demands(profiles: &[(Profile, u32)], room: u32) -> Vec<Demand> {
     let mut all = vec![(Demand::default(), 0)];
-    for (profile, _, size, _) in table {
+    for (profile, size) in profiles {
         let with = |(demand, taken): &(Demand, u32)| {
             let (mut demand, mut taken) = (demand.clone(), *taken);
             let mut more = vec![(demand.clone(), taken)];
-            while taken + u32::from(*size) <= slots {
+            while taken + size <= room {
                 demand.add(profile.clone(), 1);
-                taken += u32::from(*size);
+                taken += size;
                 more.push((demand.clone(), taken));
             }
             more
@@ -188,17 +188,71 @@ fn demands(table: &brute::Table, slots: u32) -> Vec<Demand> {
     all.into_iter().map(|(demand, _)| demand).collect()
 }
 
-#[test]
-fn plans_for_every_state_of_one_gpu_and_every_demand_are_the_least() {
-    let table = table("A30-24GB");
-    let profiles: Vec<_> = table.iter().map(|row| row.0.clone()).collect();
-    let (states, demands) = (states("A30-24GB", &profiles), demands(&table, 5));
+#[track_caller]
+fn all_agree(states: Vec<GpuState>, demands: &[Demand]) {
     for gpu in states {
         let fleet = Fleet::new([gpu]).expect("a legal state");
-        for demand in &demands {
+        for demand in demands {
             if let Err(error) = agrees(&fleet, demand) {
                 panic!("{demand} on {:?}: {error}", fleet.gpus()[0].instances);
             }
         }
     }
+}
+
+#[test]
+fn plans_for_every_state_of_one_gpu_and_every_demand_are_the_least() {
+    let table = table("A30-24GB");
+    let profiles: Vec<_> = table.iter().map(|row| row.0.clone()).collect();
+    let sizes: Vec<_> = table.iter().map(|row| (row.0.clone(), row.2.into())).collect();
+    all_agree(states("A30-24GB", &profiles), &demands(&sizes, 5));
+}
+
+/// Every way to divide a GPU instance of so many slices, each part idle and in use.
+fn divisions(slices: u32) -> Vec<Compute> {
+    let mut all: Vec<Vec<Part>> = vec![Vec::new()];
+    for (start, slices) in brute::cut_places(slices) {
+        let with = |parts: &Vec<Part>| {
+            let free = |part: &Part| part.start + part.slices <= start || start + slices <= part.start;
+            let one = |pinned| [&parts[..], &[Part { start, slices, pinned }]].concat();
+            let more = parts.iter().all(free).then(|| [one(false), one(true)]);
+            more.into_iter().flatten().chain([parts.clone()]).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    let whole = |part: &Part| part.slices == slices;
+    all.retain(|parts| !parts.iter().any(whole)); // those are not written as parts
+    all.iter_mut().for_each(|parts| parts.sort_unstable());
+    all.into_iter().map(Compute::Parts).chain([Compute::Whole]).collect()
+}
+
+#[test]
+fn plans_for_every_division_of_one_gpu_and_every_demand_are_the_least() {
+    let divided = |instances: &[(&str, u8, bool)], parts: &[&Compute]| {
+        let mut gpu = gpu("gpu-0", "A30-24GB", Mode::Enabled, instances);
+        for (held, &compute) in gpu.instances.iter_mut().zip(parts) {
+            held.compute = compute.clone();
+            held.pinned |= held.parts().iter().any(|part| part.pinned);
+        }
+        gpu
+    };
+    let (twos, fours) = (divisions(2), divisions(4));
+    let mut states: Vec<_> = fours
+        .iter()
+        .map(|four| divided(&[("4g.24gb", 0, false)], &[four]))
+        .collect();
+    for left in &twos {
+        states.push(divided(&[("2g.12gb", 0, false)], &[left]));
+        let two = [("2g.12gb", 0, false), ("2g.12gb", 2, false)];
+        states.extend(twos.iter().map(|right| divided(&two, &[left, right])));
+    }
+    let names = [
+        ("1c.4g.24gb", 1),
+        ("2c.4g.24gb", 2),
+        ("4g.24gb", 4),
+        ("1c.2g.12gb", 1),
+        ("2g.12gb", 2),
+    ];
+    let sizes = names.map(|(name, size)| (name.parse().expect("a profile"), size));
+    all_agree(states, &demands(&sizes, 4));
 }

@@ -313,4 +313,40 @@ mod tests {
         }
         check(2, &[1, 2]);
     }
+
+    #[test]
+    fn rows_that_an_option_does_not_serve_are_left_out() {
+        let mut pool = Pool::default();
+        let option = pool.push([(0, 0), (1, 2), (2, 0)].into_iter(), [0; 4]);
+        assert_eq!(pool.supply(option), [(1, 2)]);
+    }
+
+    #[test]
+    fn nothing_is_destroyed_only_to_be_made_again() {
+        let board = Arc::clone(Catalogue::builtin().board("A30-24GB").unwrap());
+        let there = Geometry::new(&board, [1, 3].map(|start| ("1g.6gb".parse().unwrap(), start))).unwrap();
+        let held = |instance: &crate::mig::Instance| Held::whole(instance.clone(), false);
+        let gpu = GpuState {
+            name: "gpu-0".to_owned(),
+            mode: Mode::Enabled,
+            instances: there.instances().iter().map(held).collect(),
+            board,
+        };
+        let (idle, mut seen) = (gpu.placed(false), Vec::new());
+        let wanted = vec![true; gpu.board.rules().len()];
+        each_way(
+            &gpu,
+            &wanted,
+            &mut Losses::new(&gpu.board),
+            &mut |_, kept, created, cost| {
+                assert!(!created.iter().any(|at| idle.contains(at)));
+                assert_eq!(cost[0] as usize, idle.len() - kept.len());
+                seen.push((kept.to_vec(), created.to_vec()));
+            },
+        );
+        let ways = seen.len();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), ways, "each way comes up once");
+    }
 }

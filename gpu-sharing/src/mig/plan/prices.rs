@@ -446,4 +446,11 @@ mod tests {
         check(3, 1, &[0]);
         check(4, 1, &[]);
     }
+
+    #[test]
+    fn a_matrix_is_inverted_unless_it_is_singular() {
+        let inverse = invert(&[vec![0.0, 2.0], vec![4.0, 1.0]]).unwrap();
+        assert_eq!(inverse, [[-0.125, 0.5], [0.25, 0.0]]);
+        assert_eq!(invert(&[vec![1.0, 2.0], vec![2.0, 4.0]]), None);
+    }
 }
