@@ -310,3 +310,91 @@ fn tables() -> [brute::Table; 4] {
         ]),
     ]
 }
+
+/// Every state that a GPU of a board can be in with whole instances: which there are, and which of these are in use.
+pub(crate) fn states(board: &str) -> Vec<GpuState> {
+    let profiles: Vec<_> = table(board).into_iter().map(|row| row.0).collect();
+    let in_use = |geometry: &Geometry| {
+        let instances = geometry.instances().to_vec();
+        (0..1_u32 << instances.len()).map(move |pinned| {
+            let held = |(at, instance): (usize, &Instance)| Held::whole(instance.clone(), pinned & 1 << at != 0);
+            instances.iter().enumerate().map(held).collect()
+        })
+    };
+    let of_board = Catalogue::builtin().board(board).expect("built in");
+    let all = Geometry::enumerate(of_board, &profiles);
+    let enabled = all.iter().flat_map(in_use).map(|instances| GpuState {
+        instances,
+        ..gpu("gpu-0", board, Mode::Enabled, &[])
+    });
+    enabled.chain([gpu("gpu-0", board, Mode::Disabled, &[])]).collect()
+}
+
+/// Every demand of profiles and their sizes that takes no more than so much in all.
+pub(crate) fn demands(profiles: &[(Profile, u32)], room: u32) -> Vec<Demand> {
+    let mut all = vec![(Demand::default(), 0)];
+    for (profile, size) in profiles {
+        let with = |(demand, taken): &(Demand, u32)| {
+            let (mut demand, mut taken) = (demand.clone(), *taken);
+            let mut more = vec![(demand.clone(), taken)];
+            while taken + size <= room {
+                demand.add(profile.clone(), 1);
+                taken += size;
+                more.push((demand.clone(), taken));
+            }
+            more
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.into_iter().map(|(demand, _)| demand).collect()
+}
+
+/// Every way to divide a GPU instance of so many slices, each part idle and in use.
+fn divisions(slices: u32) -> Vec<Compute> {
+    let mut all: Vec<Vec<Part>> = vec![Vec::new()];
+    for (start, slices) in brute::cut_places(slices) {
+        let with = |parts: &Vec<Part>| {
+            let free = |part: &Part| part.start + part.slices <= start || start + slices <= part.start;
+            let one = |pinned| [&parts[..], &[Part { start, slices, pinned }]].concat();
+            let more = parts.iter().all(free).then(|| [one(false), one(true)]);
+            more.into_iter().flatten().chain([parts.clone()]).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    let whole = |part: &Part| part.slices == slices;
+    all.retain(|parts| !parts.iter().any(whole)); // those are not written as parts
+    for parts in &mut all {
+        parts.sort_unstable();
+    }
+    all.into_iter().map(Compute::Parts).chain([Compute::Whole]).collect()
+}
+
+/// Every division of an A30 that is one GPU instance, or of whose halves one or both are.
+pub(crate) fn divided_states() -> Vec<GpuState> {
+    let state = |instances: &[(&str, u8, bool)], parts: &[&Compute]| {
+        let mut gpu = gpu("gpu-0", "A30-24GB", Mode::Enabled, instances);
+        for (held, &compute) in gpu.instances.iter_mut().zip(parts) {
+            held.compute = compute.clone();
+            held.pinned |= held.parts().iter().any(|part| part.pinned);
+        }
+        gpu
+    };
+    let (four, two) = (("4g.24gb", 0, false), [("2g.12gb", 0, false), ("2g.12gb", 2, false)]);
+    let halves = divisions(2);
+    let mut all: Vec<_> = divisions(4).iter().map(|parts| state(&[four], &[parts])).collect();
+    for left in &halves {
+        all.push(state(&two[..1], &[left]));
+        all.extend(halves.iter().map(|right| state(&two, &[left, right])));
+    }
+    all
+}
+
+/// What can be wanted of those, and the slices that it takes.
+pub(crate) fn divided_sizes() -> [(Profile, u32); 5] {
+    let names = ["1c.4g.24gb", "2c.4g.24gb", "4g.24gb", "1c.2g.12gb", "2g.12gb"];
+    names.map(|name| {
+        let profile: Profile = name.parse().expect("a profile");
+        let slices = profile.compute_slices();
+        (profile, slices)
+    })
+}

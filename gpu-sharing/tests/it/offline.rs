@@ -1,13 +1,11 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use gpu_sharing::mig::{
-    Catalogue, Compute, Cost, Demand, Fleet, Geometry, GpuState, Held, Mode, Part, PlanError, Profile, plan,
-};
+use gpu_sharing::mig::{Cost, Demand, Fleet, GpuState, Held, Mode, Part, PlanError, Profile, plan};
 use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{cases, divided, gpu, in_brute_words, table},
+    fleets::{cases, demands, divided, divided_sizes, divided_states, in_brute_words, states, table},
 };
 
 /// The plan costs what the independent search found, or is refused where that found none.
@@ -145,50 +143,6 @@ proptest! {
     }
 }
 
-/// Every state that a GPU of a board can be in with whole instances: which there are, and which of these are in use.
-fn states(board: &str, profiles: &[Profile]) -> Vec<GpuState> {
-    let board = Catalogue::builtin().board(board).expect("built in");
-    let gpu = |mode, instances| GpuState {
-        name: "gpu-0".to_owned(),
-        board: Arc::clone(board),
-        mode,
-        instances,
-    };
-    let in_use = |geometry: &Geometry| {
-        let instances = geometry.instances().to_vec();
-        (0..1_u32 << instances.len()).map(move |pinned| {
-            let held = |(at, instance): (usize, &_)| Held::whole(Clone::clone(instance), pinned & 1 << at != 0);
-            instances.iter().enumerate().map(held).collect()
-        })
-    };
-    let all = Geometry::enumerate(board, profiles);
-    let enabled = all
-        .iter()
-        .flat_map(in_use)
-        .map(|instances| gpu(Mode::Enabled, instances));
-    enabled.chain([gpu(Mode::Disabled, Vec::new())]).collect()
-}
-
-/// Every demand of profiles and their sizes that takes no more than so much in all.
-fn demands(profiles: &[(Profile, u32)], room: u32) -> Vec<Demand> {
-    let mut all = vec![(Demand::default(), 0)];
-    for (profile, size) in profiles {
-        let with = |(demand, taken): &(Demand, u32)| {
-            let (mut demand, mut taken) = (demand.clone(), *taken);
-            let mut more = vec![(demand.clone(), taken)];
-            while taken + size <= room {
-                demand.add(profile.clone(), 1);
-                taken += size;
-                more.push((demand.clone(), taken));
-            }
-            more
-        };
-        all = all.iter().flat_map(with).collect();
-    }
-    all.into_iter().map(|(demand, _)| demand).collect()
-}
-
-#[track_caller]
 fn all_agree(states: Vec<GpuState>, demands: &[Demand]) {
     for gpu in states {
         let fleet = Fleet::new([gpu]).expect("a legal state");
@@ -202,57 +156,11 @@ fn all_agree(states: Vec<GpuState>, demands: &[Demand]) {
 
 #[test]
 fn plans_for_every_state_of_one_gpu_and_every_demand_are_the_least() {
-    let table = table("A30-24GB");
-    let profiles: Vec<_> = table.iter().map(|row| row.0.clone()).collect();
-    let sizes: Vec<_> = table.iter().map(|row| (row.0.clone(), row.2.into())).collect();
-    all_agree(states("A30-24GB", &profiles), &demands(&sizes, 5));
-}
-
-/// Every way to divide a GPU instance of so many slices, each part idle and in use.
-fn divisions(slices: u32) -> Vec<Compute> {
-    let mut all: Vec<Vec<Part>> = vec![Vec::new()];
-    for (start, slices) in brute::cut_places(slices) {
-        let with = |parts: &Vec<Part>| {
-            let free = |part: &Part| part.start + part.slices <= start || start + slices <= part.start;
-            let one = |pinned| [&parts[..], &[Part { start, slices, pinned }]].concat();
-            let more = parts.iter().all(free).then(|| [one(false), one(true)]);
-            more.into_iter().flatten().chain([parts.clone()]).collect::<Vec<_>>()
-        };
-        all = all.iter().flat_map(with).collect();
-    }
-    let whole = |part: &Part| part.slices == slices;
-    all.retain(|parts| !parts.iter().any(whole)); // those are not written as parts
-    all.iter_mut().for_each(|parts| parts.sort_unstable());
-    all.into_iter().map(Compute::Parts).chain([Compute::Whole]).collect()
+    let sizes: Vec<_> = table("A30-24GB").into_iter().map(|row| (row.0, row.2.into())).collect();
+    all_agree(states("A30-24GB"), &demands(&sizes, 5));
 }
 
 #[test]
 fn plans_for_every_division_of_one_gpu_and_every_demand_are_the_least() {
-    let divided = |instances: &[(&str, u8, bool)], parts: &[&Compute]| {
-        let mut gpu = gpu("gpu-0", "A30-24GB", Mode::Enabled, instances);
-        for (held, &compute) in gpu.instances.iter_mut().zip(parts) {
-            held.compute = compute.clone();
-            held.pinned |= held.parts().iter().any(|part| part.pinned);
-        }
-        gpu
-    };
-    let (twos, fours) = (divisions(2), divisions(4));
-    let mut states: Vec<_> = fours
-        .iter()
-        .map(|four| divided(&[("4g.24gb", 0, false)], &[four]))
-        .collect();
-    for left in &twos {
-        states.push(divided(&[("2g.12gb", 0, false)], &[left]));
-        let two = [("2g.12gb", 0, false), ("2g.12gb", 2, false)];
-        states.extend(twos.iter().map(|right| divided(&two, &[left, right])));
-    }
-    let names = [
-        ("1c.4g.24gb", 1),
-        ("2c.4g.24gb", 2),
-        ("4g.24gb", 4),
-        ("1c.2g.12gb", 1),
-        ("2g.12gb", 2),
-    ];
-    let sizes = names.map(|(name, size)| (name.parse().expect("a profile"), size));
-    all_agree(states, &demands(&sizes, 4));
+    all_agree(divided_states(), &demands(&divided_sizes(), 4));
 }

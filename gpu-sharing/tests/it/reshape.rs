@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 
 use gpu_sharing::mig::{
-    Compute, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Part, PlanError, Wanted, plan, reshape,
+    Compute, ComputeChange, Cost, Demand, Fleet, GpuState, Held, Instance, Mode, Part, PlanError, Wanted, plan, reshape,
 };
 use proptest::prelude::*;
 
 use crate::{
     brute,
-    fleets::{Case, cases, divided, gpu, neighbours, occupied},
+    fleets::{Case, cases, demands, divided, divided_sizes, divided_states, gpu, in_brute_words, neighbours, occupied},
 };
 
 fn wanted(gpu: &str, profiles: &[(&str, u32)]) -> BTreeMap<String, Wanted> {
@@ -279,16 +279,24 @@ fn compute_instances_share_gpu_instances_also_one_that_is_in_use() {
 }
 
 /// What is declared of one GPU costs what the independent search found, or is refused where that found none.
-fn agrees(case: &Case) -> Result<(), TestCaseError> {
-    let (fleet, declared) = (case.fleet(), case.demand());
-    let (gpus, counts) = case.brute();
+fn agrees(fleet: &Fleet, declared: &Demand) -> Result<(), TestCaseError> {
+    let (gpus, counts) = in_brute_words(fleet, declared);
     let least = brute::exactly(&gpus[0], &counts).map(Cost::from);
-    let wanted = BTreeMap::from([(fleet.gpus()[0].name.clone(), Wanted::Instances(declared))]);
-    match reshape(&fleet, &wanted) {
+    let wanted = BTreeMap::from([(fleet.gpus()[0].name.clone(), Wanted::Instances(declared.clone()))]);
+    match reshape(fleet, &wanted) {
         Ok(plan) => {
             prop_assert_eq!(Some(plan.cost), least);
+            for change in &plan.changes {
+                // The usual case is not written.
+                let usual = |compute: &ComputeChange| {
+                    let slices = compute.instance.profile.slices();
+                    change.created.contains(&compute.instance)
+                        && compute.created.iter().all(|part| part.slices == slices)
+                };
+                prop_assert!(!change.compute.iter().any(usual), "{:?}", change);
+            }
             let after = plan
-                .after(&fleet)
+                .after(fleet)
                 .map_err(|error| TestCaseError::fail(error.to_string()))?;
             let again = reshape(&after, &wanted).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert!(
@@ -413,12 +421,24 @@ proptest! {
 
     #[test]
     fn what_is_declared_costs_the_least(case in cases(1..=1, 4, 6, 3, 3)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
     }
 
     #[test]
     fn what_is_declared_with_compute_instances_costs_the_least(case in divided(1..=1, 4, 5, 3, 3)) {
-        agrees(&case)?;
+        agrees(&case.fleet(), &case.demand())?;
+    }
+}
+
+#[test]
+fn what_is_declared_of_every_division_of_one_gpu_costs_the_least() {
+    for gpu in divided_states() {
+        let fleet = Fleet::new([gpu]).expect("a legal state");
+        for declared in demands(&divided_sizes(), 5) {
+            if let Err(error) = agrees(&fleet, &declared) {
+                panic!("{declared} on {:?}: {error}", fleet.gpus()[0].instances);
+            }
+        }
     }
 }
 

@@ -345,7 +345,6 @@ fn refusal(gpu: &GpuState, rows: &[Row]) -> PlanError {
     let demand: Demand = rows.iter().map(whole).collect();
     let empty = GpuState {
         instances: Vec::new(),
-        mode: Mode::Enabled,
         ..gpu.clone()
     };
     if let Some(error) = alone(empty, &demand) {

@@ -460,4 +460,19 @@ mod tests {
         let complete = |beam| Search::new(&model, &stage, &priced, &[0, 1], 9).run(beam).complete;
         assert_eq!([1, 2, 3].map(complete), [false, true, true]);
     }
+
+    #[test]
+    fn what_cannot_come_below_the_value_is_left_out_at_once() {
+        let model = model(&[vec![(0, 1, 0), (1, 2, 0)], vec![(2, 1, 0)]], 2);
+        let priced = Priced {
+            prices: vec![0.0, 0.0],
+            bound: 0.0,
+            lead: first(&model),
+            split: Vec::new(),
+        };
+        let stage = stage(0);
+        // The choices come to 2 and 3.
+        let complete = |below| Search::new(&model, &stage, &priced, &[0, 1], below).run(1).complete;
+        assert_eq!([2, 3, 4].map(complete), [true, true, false]);
+    }
 }
