@@ -161,6 +161,7 @@ fn mig_mode_is_not_switched_off_over_an_instance_that_came_since() {
 #[test]
 fn a_gpu_that_is_not_available_is_neither_looked_at_nor_changed() {
     let mut broken = gpu("gpu-0", "A30-24GB", Mode::Unavailable, &[]);
+    let other = gpu("gpu-2", "H100-80GB", Mode::Unavailable, &[]);
     broken.instances = gpu("gpu-0", "H100-80GB", Mode::Enabled, &[("7g.80gb", 0, false)]).instances;
     let fleet =
         Fleet::new([broken, gpu("gpu-1", "A30-24GB", Mode::Enabled, &[])]).expect("its instances do not matter");
@@ -176,6 +177,12 @@ fn a_gpu_that_is_not_available_is_neither_looked_at_nor_changed() {
     assert_eq!(
         plan(&fleet, &demand(2)).expect_err("one is not available").to_string(),
         "1 of 2 × `4g.24gb` do not fit on 2 GPUs: 1 free block of 4 slots is short"
+    );
+    let with_other = Fleet::new(fleet.gpus().iter().cloned().chain([other])).expect("it is not looked at");
+    let demand = [("7g.80gb".parse().expect("a profile"), 1)].into_iter().collect();
+    assert_eq!(
+        plan(&with_other, &demand).expect_err("not available").to_string(),
+        "no GPU offers `7g.80gb` (there are: A30-24GB, H100-80GB)"
     );
     let unavailable = reshape(&fleet, &wanted("gpu-0", &[("4g.24gb", 1)])).expect_err("it may not be changed");
     assert_eq!(unavailable.to_string(), "GPU `gpu-0` is not available for MIG");

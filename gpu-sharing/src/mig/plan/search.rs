@@ -475,4 +475,17 @@ mod tests {
         let complete = |below| Search::new(&model, &stage, &priced, &[0, 1], below).run(1).complete;
         assert_eq!([2, 3, 4].map(complete), [true, true, false]);
     }
+
+    #[test]
+    fn a_part_that_leaves_out_what_is_needed_proves_nothing() {
+        // Thirteen are as good as each other, and what makes the sum right is beyond the first part.
+        let mut groups = vec![vec![(0, 0, 0), (4, 4, 0)]; 13];
+        groups[..2].iter_mut().for_each(|options| options.reverse());
+        groups.push(vec![(0, 0, 0), (1, 2, 0)]);
+        let mut model = model(&groups, 5);
+        let start = first(&model);
+        assert_eq!((model.goal(&stage(0), &start), least(&model, 0)), (8, Some(6)));
+        let found = minimise(&mut model, &stage(0), start);
+        assert_eq!((found.value, found.at_least), (6, 6));
+    }
 }

@@ -78,7 +78,7 @@ impl Table {
 
     /// The place of a board in the table; boards are few.
     fn board(&mut self, board: &Arc<Board>) -> usize {
-        let same = |(known, _): &(Arc<Board>, _)| Arc::ptr_eq(known, board) || known == board;
+        let same = |(known, _): &(Arc<Board>, _)| known == board;
         self.boards.iter().position(same).unwrap_or_else(|| {
             let of = |spec: &crate::mig::ProfileSpec| {
                 let rows = self.profiles.iter().enumerate();
@@ -223,30 +223,30 @@ impl Table {
         Ok(plan)
     }
 
-    /// What of a way serves demand, and whether it is new.
-    fn served(&self, gpu: &GpuState, offers: &Offers, way: &Way) -> Vec<(String, Instance, bool)> {
+    /// What of a way serves demand. Where anything is divided, all that can serve is among the cuts.
+    fn served(&self, gpu: &GpuState, offers: &Offers, way: &Way) -> Vec<(String, Instance)> {
         let row = |index: usize, slices: u32| {
             let found = offers[index].iter().find(|(size, _)| *size == slices);
             found.map(|&(_, row)| &self.profiles[usize::from(row)])
         };
         let mut served = Vec::new();
-        let mut add = |(index, placement): (usize, Placement), slices: u32, new: bool| {
+        let mut add = |(index, placement): (usize, Placement), slices: u32| {
             let Some(profile) = row(index, slices) else { return };
             let profile = profile.clone();
-            served.push((gpu.name.clone(), Instance { placement, profile }, new));
+            served.push((gpu.name.clone(), Instance { placement, profile }));
         };
         for cut in &way.cuts {
-            cut.kept.iter().for_each(|part| add(cut.at, part.slices, false));
-            cut.created.iter().for_each(|part| add(cut.at, part.slices, true));
+            let parts = cut.kept.iter().chain(&cut.created);
+            parts.for_each(|part| add(cut.at, part.slices));
         }
-        let undivided = |at: &&(usize, Placement)| !way.cuts.iter().any(|cut| cut.at == **at);
-        let whole = |index: usize| gpu.board.profile(index).slices();
-        for (all, new) in [(&way.kept, false), (&way.created, true)] {
-            all.iter().filter(undivided).for_each(|&at| add(at, whole(at.0), new));
+        if way.cuts.is_empty() {
+            let all = way.kept.iter().chain(&way.created);
+            all.for_each(|&at| add(at, gpu.board.profile(at.0).slices()));
         }
         served
     }
 }
+
 impl Way {
     /// Leaves out what is made beyond the demand: a plan that is not the least may do so, and one GPU instance can hold more
     /// compute instances than are wanted.
@@ -258,20 +258,20 @@ impl Way {
         };
         let mut unused = Vec::new();
         for cut in &mut self.cuts {
-            let before = cut.created.len();
             cut.created.retain(|part| !is_spare(cut.at.0, part.slices));
-            let is_new = self.created.contains(&cut.at);
-            if is_new && cut.created.is_empty() {
-                unused.push(cut.at);
-            } else if is_new && cut.created.len() < before {
-                let whole = board.profile(cut.at.0).slices();
-                cut.created = packed(whole, &cut.created).unwrap_or_else(|| std::mem::take(&mut cut.created));
+            if !self.created.contains(&cut.at) {
+                continue;
             }
+            if cut.created.is_empty() {
+                unused.push(cut.at);
+            }
+            let whole = board.profile(cut.at.0).slices();
+            cut.created = packed(whole, &cut.created).unwrap_or_else(|| std::mem::take(&mut cut.created));
         }
-        let cuts = &self.cuts;
+        let divided = !self.cuts.is_empty();
         self.created.retain(|at| {
-            let divided = cuts.iter().any(|cut| cut.at == *at);
-            !unused.contains(at) && (divided || !is_spare(at.0, board.profile(at.0).slices()))
+            let spare = !divided && is_spare(at.0, board.profile(at.0).slices());
+            !spare && !unused.contains(at)
         });
         self.cuts.retain(|cut| !unused.contains(&cut.at));
     }
@@ -296,22 +296,72 @@ impl Plan {
     }
 }
 
-/// Idle instances may serve more than is wanted: as many as are, in the order of the fleet. New ones were made to serve.
-fn limited(served: Vec<(String, Instance, bool)>, demand: &Demand) -> Vec<(String, Instance)> {
+/// Idle instances may serve more than is wanted: as many as are, in the order of the fleet.
+fn limited(mut served: Vec<(String, Instance)>, demand: &Demand) -> Vec<(String, Instance)> {
     let mut open: BTreeMap<Profile, u32> = demand.iter().map(|(profile, n)| (profile.clone(), n)).collect();
-    let mut take = |instance: &Instance| match open.get_mut(&instance.profile) {
+    served.retain(|(_, instance)| match open.get_mut(&instance.profile) {
         Some(n) if *n > 0 => {
             *n -= 1;
             true
         }
         _ => false,
-    };
-    let mut chosen = vec![false; served.len()];
-    for pass in [true, false] {
-        for (at, (_, instance, _)) in served.iter().enumerate().filter(|(_, (_, _, new))| *new == pass) {
-            chosen[at] = take(instance);
-        }
+    });
+    served
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mig::{Catalogue, Part, plan::divided::Cut};
+
+    #[test]
+    fn what_is_made_beyond_the_demand_is_left_out_and_the_rest_lies_as_the_driver_puts_it() {
+        let board = Catalogue::builtin().board("H100-80GB").unwrap();
+        let index = board.index(&"3g.40gb".parse().unwrap()).unwrap();
+        let at = |start| (index, Placement { start, size: 4 });
+        let part = |(start, slices)| Part {
+            start,
+            slices,
+            pinned: false,
+        };
+        let cut = |start, created: &[(u32, u32)]| Cut {
+            at: at(start),
+            kept: Vec::new(),
+            destroyed: Vec::new(),
+            created: created.iter().copied().map(part).collect(),
+        };
+        let mut offers = vec![Vec::new(); board.rules().len()];
+        offers[index] = vec![(1, 0), (2, 1), (3, 2)];
+        let check = |created: &[u8], cuts: &[Cut], excess: &[(usize, u32)], left: (&[u8], &[Cut])| {
+            let mut way = Way {
+                kept: Vec::new(),
+                created: created.iter().copied().map(at).collect(),
+                cuts: cuts.to_vec(),
+                cost: [0; 4],
+            };
+            way.limit(board, &offers, &mut excess.iter().copied().collect());
+            let created: Vec<_> = way.created.iter().map(|(_, placement)| placement.start).collect();
+            assert_eq!((&created[..], &way.cuts[..]), left);
+        };
+        let (two, one) = ([(0, 2), (2, 1)], [(0, 1), (1, 1), (2, 1)]);
+        let both = [cut(0, &two), cut(4, &one)];
+        check(&[0, 4], &both, &[(0, 0)], (&[0, 4], &both));
+        check(&[0, 4], &both, &[(1, 1)], (&[0, 4], &[cut(0, &[(0, 1)]), cut(4, &one)]));
+        check(
+            &[0, 4],
+            &both,
+            &[(0, 2)],
+            (&[0, 4], &[cut(0, &[(0, 2)]), cut(4, &[(0, 1), (1, 1)])]),
+        );
+        check(&[0, 4], &both, &[(0, 4)], (&[0], &[cut(0, &[(0, 2)])]));
+        // One that is there already has its parts where they are free.
+        check(
+            &[],
+            &[cut(0, &[(1, 1), (2, 1)])],
+            &[(0, 1)],
+            (&[], &[cut(0, &[(2, 1)])]),
+        );
+        check(&[0, 4], &[], &[(2, 1)], (&[4], &[]));
+        check(&[0, 4], &[], &[(2, 2)], (&[], &[]));
     }
-    let both = served.into_iter().zip(chosen).filter(|(_, chosen)| *chosen);
-    both.map(|((gpu, instance, _), _)| (gpu, instance)).collect()
 }
