@@ -2,8 +2,9 @@
 //! prefers the node that is worth least less afterwards.
 //!
 //! Nodes are JSON files of `gpuctl inventory -o json`, named by their node: `cargo run -p gpu-examples --example
-//! scheduler_extender FOLDER 127.0.0.1:8888`. The scheduler's configuration names `filterVerb: filter`, `prioritizeVerb:
-//! prioritize` and `nodeCacheCapable: true`. What exists counts as taken; what is asked for is made beside it.
+//! scheduler_extender FOLDER 127.0.0.1:8888`. What exists counts as taken; what is asked for is made beside it. In the
+//! scheduler's configuration: `filterVerb: filter`, `prioritizeVerb: prioritize`, `weight: 1`, `nodeCacheCapable: true`,
+//! and of each resource `managedResources: [{ name: nvidia.com/mig-1g.10gb, ignoredByScheduler: true }]`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,10 +32,8 @@ async fn main() -> anyhow::Result<()> {
             continue;
         };
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        nodes.insert(
-            name.to_owned(),
-            node(&text).with_context(|| format!("cannot use `{}`", path.display()))?,
-        );
+        let node = node(&text).with_context(|| format!("cannot use `{}`", path.display()))?;
+        nodes.insert(name.to_owned(), node);
     }
     let listener = tokio::net::TcpListener::bind(&address)
         .await
@@ -93,15 +92,14 @@ fn asked((resource, count): (&String, &Value)) -> Result<Option<(Profile, u32)>,
     let profile = name.replacen("gb.", "gb+", 1).parse();
     let number = count.to_string().trim_matches('"').parse();
     let number = number.map_err(|_| format!("`{resource}`: {count} is no count"))?;
-    Ok(Some((
-        profile.map_err(|error| format!("`{resource}`: {error}"))?,
-        number,
-    )))
+    let profile = profile.map_err(|error| format!("`{resource}`: {error}"))?;
+    Ok(Some((profile, number)))
 }
 
+/// The fields have the names that they have in Go (`k8s.io/kube-scheduler/extender/v1`), but in the pod.
 fn named(arguments: &Value) -> impl Iterator<Item = &str> {
-    let names = arguments["nodenames"].as_array();
-    names.into_iter().flatten().filter_map(Value::as_str)
+    let names = arguments["NodeNames"].as_array().into_iter().flatten();
+    names.filter_map(Value::as_str)
 }
 
 /// What the node is worth less after the pod than before, and where its instances would be; why not, where it does not fit.
@@ -117,11 +115,13 @@ fn added(nodes: &Nodes, name: &str, demand: &Demand) -> Result<(u32, Value), Str
     Ok((after.cost.loss.saturating_sub(before.cost.loss), places))
 }
 
-/// Beside what the scheduler reads, `placements` says by node where the planner would make the instances.
+/// Beside what the scheduler reads, `Placements` says by node where the planner would make the instances. A node that is left
+/// out is so for good, since what exists counts as taken whoever goes: or the scheduler would preempt pods for nothing.
 async fn filter(State(nodes): State<Nodes>, Json(arguments): Json<Value>) -> Json<Value> {
-    let demand = match demand(&arguments["pod"]) {
+    let demand = match demand(&arguments["Pod"]) {
+        Err(error) => return Json(json!({ "Error": error })),
+        Ok(_) if arguments["NodeNames"].is_null() => return Json(json!({ "Error": "no `nodeCacheCapable: true`" })),
         Ok(demand) => demand,
-        Err(error) => return Json(json!({ "error": error })),
     };
     let (mut placements, mut failed) = (BTreeMap::new(), BTreeMap::new());
     for name in named(&arguments) {
@@ -131,11 +131,11 @@ async fn filter(State(nodes): State<Nodes>, Json(arguments): Json<Value>) -> Jso
         }
     }
     let fit: Vec<_> = placements.keys().collect();
-    Json(json!({ "nodenames": fit, "failedNodes": failed, "placements": placements }))
+    Json(json!({ "NodeNames": fit, "FailedAndUnresolvableNodes": failed, "Placements": placements }))
 }
 
 async fn prioritize(State(nodes): State<Nodes>, Json(arguments): Json<Value>) -> Json<Value> {
-    let demand = demand(&arguments["pod"]).unwrap_or_default(); // the filter has refused it
+    let demand = demand(&arguments["Pod"]).unwrap_or_default(); // the filter has refused it
     let worth = |name| added(&nodes, name, &demand).map_or(u32::MAX, |(added, _)| added);
     let added: Vec<_> = named(&arguments).map(|name| (name, worth(name))).collect();
     let distinct: BTreeSet<_> = added.iter().map(|&(_, added)| added).collect();
@@ -143,7 +143,7 @@ async fn prioritize(State(nodes): State<Nodes>, Json(arguments): Json<Value>) ->
     let score = |added| 10_usize.saturating_sub(distinct.range(..added).count());
     let scores = added
         .iter()
-        .map(|&(name, added)| json!({ "host": name, "score": score(added) }));
+        .map(|&(name, added)| json!({ "Host": name, "Score": score(added) }));
     Json(scores.collect())
 }
 
@@ -187,7 +187,11 @@ mod tests {
     }
 
     fn ask(nodes: &Nodes, verb: &str, pod: &Value) -> Value {
-        let body = json!({ "pod": pod, "nodenames": ["empty", "used"] }).to_string();
+        let body = json!({ "Pod": pod, "Nodes": null, "NodeNames": ["empty", "used"] });
+        send(nodes, verb, body.to_string())
+    }
+
+    fn send(nodes: &Nodes, verb: &str, body: String) -> Value {
         let request = http::Request::post(verb)
             .header("content-type", "application/json")
             .body(Body::from(body));
@@ -210,9 +214,9 @@ mod tests {
         let nodes = nodes(folder.path());
         let pod = |limit: &Value| json!({ "spec": { "containers": [{ "resources": { "limits": limit } }] } });
         let answer = ask(&nodes, "/filter", &pod(&json!({ "nvidia.com/mig-7g.80gb": "1" })));
-        let reason = answer["failedNodes"]["used"].as_str().expect("a reason");
+        let reason = answer["FailedAndUnresolvableNodes"]["used"].as_str().expect("a reason");
         assert!(reason.starts_with("1 of 1 × `7g.80gb` do not fit on"), "{reason}");
-        assert_eq!(answer["nodenames"], json!(["empty"]));
+        assert_eq!(answer["NodeNames"], json!(["empty"]));
         let gpu = |name: &str| nodes[name].gpus()[0].name.clone();
         let at = |name: &str, place: &str| json!([{ "gpu": gpu(name), "instance": place }]);
         let placements = json!({ "empty": at("empty", "1g.10gb+me@6"), "used": at("used", "1g.10gb+me@1") });
@@ -220,24 +224,48 @@ mod tests {
             &nodes,
             "/filter",
             "1g.10gb.me",
-            &json!({ "nodenames": ["empty", "used"], "failedNodes": {}, "placements": placements }),
+            &json!({ "NodeNames": ["empty", "used"], "FailedAndUnresolvableNodes": {}, "Placements": placements }),
         );
-        let scores = json!([{ "host": "empty", "score": 9 }, { "host": "used", "score": 10 }]);
+        let scores = json!([{ "Host": "empty", "Score": 9 }, { "Host": "used", "Score": 10 }]);
         check(&nodes, "/prioritize", "1g.10gb", &scores);
         for count in [json!("-1"), json!(-1), json!("many"), json!(null)] {
             let answer = ask(&nodes, "/filter", &pod(&json!({ "nvidia.com/mig-1g.10gb": count })));
             assert_eq!(
                 answer,
-                json!({ "error": format!("`nvidia.com/mig-1g.10gb`: {count} is no count") })
+                json!({ "Error": format!("`nvidia.com/mig-1g.10gb`: {count} is no count") })
             );
         }
         let unknown = ask(&nodes, "/filter", &pod(&json!({ "nvidia.com/mig-9z": "1" })));
         assert!(
-            unknown["error"]
+            unknown["Error"]
                 .as_str()
                 .is_some_and(|error| error.starts_with("`nvidia.com/mig-9z`: ")),
             "{unknown}"
         );
+    }
+
+    #[test]
+    fn what_a_scheduler_sends_is_understood() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let nodes = nodes(folder.path());
+        // As Go writes `ExtenderArgs` of k8s.io/kube-scheduler v0.36.3.
+        let sent = |nodes: &str| {
+            format!(
+                r#"{{"Pod":{{"metadata":{{"name":"p","namespace":"default"}},"spec":{{"containers":[{{"name":"c","resources":{{"limits":{{"nvidia.com/mig-7g.80gb":"1"}}}}}}]}},"status":{{}}}},{nodes}}}"#
+            )
+        };
+        let by_name = sent(r#""Nodes":null,"NodeNames":["empty","used","other"]"#);
+        let answer = send(&nodes, "/filter", by_name.clone());
+        assert_eq!(answer["NodeNames"], json!(["empty"]));
+        let left_out = answer["FailedAndUnresolvableNodes"].as_object().expect("the others");
+        assert_eq!(left_out.keys().collect::<Vec<_>>(), ["other", "used"]);
+        assert_eq!(left_out["other"], "nothing is known of its GPUs");
+        let scores =
+            json!([{ "Host": "empty", "Score": 10 }, { "Host": "used", "Score": 9 }, { "Host": "other", "Score": 9 }]);
+        assert_eq!(send(&nodes, "/prioritize", by_name), scores);
+        let whole = sent(r#""Nodes":{"metadata":{},"items":[]},"NodeNames":null"#);
+        let refused = json!({ "Error": "no `nodeCacheCapable: true`" });
+        assert_eq!(send(&nodes, "/filter", whole), refused);
     }
 
     #[test]
