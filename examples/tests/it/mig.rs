@@ -461,6 +461,16 @@ fn profiles_and_drawings_show_what_there_is() {
 }
 
 #[test]
+fn an_instance_that_is_divided_is_drawn_with_its_compute_instances() {
+    let bench = Bench::new("h100", 1);
+    succeeds(&bench.apply("{ devices: all, mig-enabled: true, mig-devices: { 1c.3g.40gb: 3 } }"));
+    let drawn = bench.mig(&["draw"]);
+    let last = stdout(&drawn).lines().last().unwrap_or_default();
+    let cells: Vec<_> = last.split('|').map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells, ["1c"; 3], "{}", stdout(&drawn));
+}
+
+#[test]
 fn dry_runs_and_plans_change_nothing() {
     let bench = Bench::new("h100", 1);
     let config = bench.config("{ devices: all, mig-enabled: true, mig-devices: { 4g.40gb: 1 } }");
