@@ -105,9 +105,10 @@ struct Division {
 
 impl Run {
     fn new((start, size): (usize, usize), name: &str, pinned: bool) -> Self {
-        let (name, kind) = match pinned {
-            true => (format!("{name}*"), Kind::Pinned),
-            false => (name.to_owned(), Kind::Idle),
+        let (name, kind) = if pinned {
+            (format!("{name}*"), Kind::Pinned)
+        } else {
+            (name.to_owned(), Kind::Idle)
         };
         Self {
             start,
