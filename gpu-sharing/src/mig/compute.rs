@@ -134,7 +134,7 @@ impl Choice {
 pub(crate) fn divide(whole: u32, instances: &[Vec<Part>], wanted: &[(u32, u32)]) -> Option<Division> {
     let (sizes, open): (Vec<_>, Vec<_>) = wanted.iter().copied().unzip();
     let choices: Vec<_> = instances.iter().map(|parts| exact(whole, parts, &sizes)).collect();
-    let (destroyed, picked) = share(whole, &choices, &sizes, open)?;
+    let (destroyed, picked) = share(&choices, open)?;
     let change = |choice: &Choice| (choice.destroyed.clone(), choice.created.clone());
     Some(Division {
         changes: picked.into_iter().map(change).collect(),
@@ -182,21 +182,17 @@ const MOST: u32 = 7;
 /// A choice for each GPU instance, so that together they have exactly what is `open` of each size and the fewest are destroyed.
 ///
 /// The instances are taken one after the other, and of the ways to the same rest only the best is followed.
-fn share<'a>(whole: u32, choices: &'a [Vec<Choice>], sizes: &[u32], open: Vec<u32>) -> Option<(u32, Vec<&'a Choice>)> {
-    let slices = |open: &[u32]| -> u64 {
-        let each = open.iter().zip(sizes);
-        each.map(|(&n, &size)| u64::from(n) * u64::from(size)).sum()
-    };
+fn share(choices: &[Vec<Choice>], open: Vec<u32>) -> Option<(u32, Vec<&Choice>)> {
+    let sizes = open.len();
     // For each instance: the rests after it, with the fewest destroyed and the choice that led there.
     let mut layers: Vec<BTreeMap<Vec<u32>, (u32, &Choice)>> = Vec::new();
     let mut rests = BTreeMap::from([(open, 0_u32)]);
-    for (at, own) in choices.iter().enumerate() {
-        let room = u64::from(whole) * (choices.len() - at - 1) as u64;
+    for own in choices {
         let mut layer: BTreeMap<Vec<u32>, (u32, &Choice)> = BTreeMap::new();
         for (open, destroyed) in &rests {
             for choice in own {
                 let left = open.iter().zip(&choice.counts).map(|(open, n)| open.checked_sub(*n));
-                let Some(left) = left.collect::<Option<Vec<_>>>().filter(|left| slices(left) <= room) else {
+                let Some(left) = left.collect::<Option<Vec<_>>>() else {
                     continue;
                 };
                 let gone = destroyed.saturating_add(u32::try_from(choice.destroyed.len()).unwrap_or(u32::MAX));
@@ -207,7 +203,7 @@ fn share<'a>(whole: u32, choices: &'a [Vec<Choice>], sizes: &[u32], open: Vec<u3
         rests = layer.iter().map(|(open, &(gone, _))| (open.clone(), gone)).collect();
         layers.push(layer);
     }
-    let mut open = vec![0; sizes.len()];
+    let mut open = vec![0; sizes];
     let destroyed = *rests.get(&open)?;
     let mut picked = Vec::new();
     for layer in layers.iter().rev() {

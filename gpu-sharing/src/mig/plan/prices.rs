@@ -125,19 +125,14 @@ impl<'a> Simplex<'a> {
 
     fn enter(&mut self, entering: Basic) -> bool {
         let direction = self.solve(&self.column(entering));
-        let mut limit = f64::INFINITY;
-        let mut leaving = None;
-        for (at, (&value, &rate)) in self.values.iter().zip(&direction).enumerate() {
-            if rate > EPSILON && value.max(0.0) / rate < limit {
-                (limit, leaving) = (value.max(0.0) / rate, Some(Leaving::Basic(at)));
-            }
-        }
-        for (gpu, share, rate) in self.keys(entering, &direction) {
-            if rate < -EPSILON && share.max(0.0) / -rate < limit {
-                (limit, leaving) = (share.max(0.0) / -rate, Some(Leaving::Key(gpu)));
-            }
-        }
-        match leaving {
+        let basics = self.values.iter().zip(&direction).enumerate();
+        let basics = basics.map(|(at, (&value, &rate))| (Leaving::Basic(at), value, rate));
+        let keys = self.keys(entering, &direction).into_iter();
+        let keys = keys.map(|(gpu, share, rate)| (Leaving::Key(gpu), share, -rate));
+        // What falls to nothing first, as the entering variable grows.
+        let falls = |(leaving, value, rate): (_, f64, f64)| (rate > EPSILON).then(|| (value.max(0.0) / rate, leaving));
+        let first = basics.chain(keys).filter_map(falls).min_by(|a, b| a.0.total_cmp(&b.0));
+        match first.map(|(_, leaving)| leaving) {
             None => return false,
             Some(Leaving::Basic(at)) => self.basis[at] = entering,
             Some(Leaving::Key(gpu)) => match entering {
