@@ -1,11 +1,12 @@
-//! MIG planning: one decision of the online policy beside first-fit's on the same fleet, and a plan for a whole fleet.
+//! MIG planning: one decision of the online policy beside first-fit's on the same fleet, and a plan for a whole fleet and for
+//! the largest block that few moves free in it.
 
 use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use gpu_sharing::mig::{
     Catalogue, Demand, FirstFit, Fleet, Geometry, GpuState, Held, Instance, Mode, Online, Policy, Profile, Prospect,
-    plan,
+    defragment, plan,
 };
 
 struct Random(u64);
@@ -43,7 +44,7 @@ fn decide(criterion: &mut Criterion, name: &str, policy: &impl Policy, gpus: usi
 
 /// GPUs of three boards, 30 % of all slots pinned and 30 % idle, and 95 % of a hidden filling of what is not pinned, every other
 /// one of the smallest profile: for 1,000 GPUs some 2,900 requests.
-fn fleet(gpus: usize) -> (Fleet, Demand) {
+fn fleet_of(gpus: usize) -> (Fleet, Demand) {
     let mut random = Random(1);
     let boards = ["H100-80GB", "A30-24GB", "RTX-PRO-6000-Blackwell-96GB"];
     let mut demand = Demand::default();
@@ -102,13 +103,17 @@ fn benches(criterion: &mut Criterion) {
         decide(criterion, "first-fit", &FirstFit, gpus);
         decide(criterion, "prospect", &Prospect::default(), gpus);
     }
-    let (fleet, demand) = fleet(1000);
+    let (fleet, demand) = fleet_of(1000);
     let requests: u32 = demand.iter().map(|(_, n)| n).sum();
     assert!((2_500..=3_500).contains(&requests), "{requests} requests");
     let mut group = criterion.benchmark_group("offline");
     group.sample_size(10);
     group.bench_function("a plan for 1000 GPUs", |bencher| {
-        bencher.iter(|| plan(black_box(&fleet), black_box(&demand)));
+        bencher.iter(|| plan(black_box(&fleet), black_box(&demand)).expect("the demand can be met"));
+    });
+    group.bench_function("the largest block that 3 moves free on 100 GPUs", |bencher| {
+        let (fleet, _) = fleet_of(100);
+        bencher.iter(|| defragment(black_box(&fleet), 3));
     });
     group.finish();
 }

@@ -121,7 +121,6 @@ pub(super) fn each_way(
         let mut walk = Walk {
             board,
             losses,
-            candidates: Vec::new(),
             load: Load::new(board),
             occupied: 0,
             counts: [0; 4],
@@ -148,19 +147,18 @@ pub(super) fn each_way(
                 .enumerate()
                 .any(|(at, &instance)| !is_kept(at) && instance == (index, placement))
         };
-        walk.candidates = candidates
+        let free: Vec<_> = candidates
             .iter()
             .filter(|c| c.1 & walk.occupied == 0 && !again(c))
             .copied()
             .collect();
-        walk.from(0);
+        walk.from(&free);
     }
 }
 
 struct Walk<'a, F> {
     board: &'a Board,
     losses: &'a mut Losses,
-    candidates: Vec<(Placement, u32, usize)>,
     load: Load,
     occupied: u32,
     counts: Counts,
@@ -172,13 +170,13 @@ struct Walk<'a, F> {
 }
 
 impl<F: FnMut(&Counts, &[(usize, Placement)], &[(usize, Placement)], Costs)> Walk<'_, F> {
-    fn from(&mut self, first: usize) {
+    fn from(&mut self, mut candidates: &[(Placement, u32, usize)]) {
         let touched = self.destroyed > 0 || !self.created.is_empty();
         let loss = self.losses.of(self.occupied);
         let cost = [self.destroyed, touched.into(), (touched && self.disabled).into(), loss];
         (self.visit)(&self.counts, &self.kept, &self.created, cost);
-        for at in first..self.candidates.len() {
-            let (placement, mask, index) = self.candidates[at];
+        while let Some((&(placement, mask, index), rest)) = candidates.split_first() {
+            candidates = rest;
             if self.occupied & mask != 0 || !self.load.admits(self.board, index) {
                 continue;
             }
@@ -186,7 +184,7 @@ impl<F: FnMut(&Counts, &[(usize, Placement)], &[(usize, Placement)], Costs)> Wal
             self.load.add(index);
             self.created.push((index, placement));
             bump(&mut self.counts, index, true);
-            self.from(at + 1);
+            self.from(rest);
             bump(&mut self.counts, index, false);
             self.created.pop();
             self.load.remove(index);
@@ -322,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_destroyed_only_to_be_made_again() {
+    fn nothing_is_destroyed_only_to_be_made_again_and_every_change_touches_the_gpu() {
         let board = Arc::clone(Catalogue::builtin().board("A30-24GB").unwrap());
         let there = Geometry::new(&board, [1, 3].map(|start| ("1g.6gb".parse().unwrap(), start))).unwrap();
         let held = |instance: &crate::mig::Instance| Held::whole(instance.clone(), false);
@@ -341,6 +339,8 @@ mod tests {
             &mut |_, kept, created, cost| {
                 assert!(!created.iter().any(|at| idle.contains(at)));
                 assert_eq!(cost[0] as usize, idle.len() - kept.len());
+                let is_nothing = kept == idle && created.is_empty();
+                assert_eq!(cost[1], u32::from(!is_nothing), "destroying alone touches the GPU too");
                 seen.push((kept.to_vec(), created.to_vec()));
             },
         );

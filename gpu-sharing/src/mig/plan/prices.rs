@@ -244,7 +244,7 @@ impl<'a> Simplex<'a> {
                 if value > 0.5 {
                     lead[gpu] = option;
                 }
-                if value > EPSILON && value < 1.0 - EPSILON {
+                if (EPSILON..1.0 - EPSILON).contains(&value) {
                     split.push(gpu);
                 }
             }
