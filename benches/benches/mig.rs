@@ -1,5 +1,5 @@
 //! MIG planning: one decision of the online policy beside first-fit's on the same fleet, and a plan for a whole fleet and for
-//! the largest block that few moves free in it.
+//! a whole GPU that is to be emptied.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -98,6 +98,21 @@ fn fleet_of(gpus: usize) -> (Fleet, Demand) {
     (Fleet::new(states).expect("legal states"), demand)
 }
 
+/// GPUs in each of which two idle instances are in the way of a large one.
+fn scattered(gpus: usize) -> Fleet {
+    let board = Catalogue::builtin().board("H100-80GB").expect("built in");
+    let small = || "1g.10gb".parse().expect("a profile");
+    let instances = Geometry::new(board, [(small(), 1), (small(), 4)]).expect("they fit");
+    let held = |instance: &Instance| Held::whole(instance.clone(), false);
+    let gpu = |at| GpuState {
+        name: format!("gpu-{at}"),
+        board: Arc::clone(board),
+        mode: Mode::Enabled,
+        instances: instances.instances().iter().map(held).collect(),
+    };
+    Fleet::new((0..gpus).map(gpu).collect::<Vec<_>>()).expect("legal states")
+}
+
 fn benches(criterion: &mut Criterion) {
     for gpus in [100, 10_000] {
         decide(criterion, "first-fit", &FirstFit, gpus);
@@ -111,9 +126,12 @@ fn benches(criterion: &mut Criterion) {
     group.bench_function("a plan for 1000 GPUs", |bencher| {
         bencher.iter(|| plan(black_box(&fleet), black_box(&demand)).expect("the demand can be met"));
     });
-    group.bench_function("the largest block that 3 moves free on 100 GPUs", |bencher| {
-        let (fleet, _) = fleet_of(100);
-        bencher.iter(|| defragment(black_box(&fleet), 3));
+    group.bench_function("a whole GPU freed by 2 moves on 100 GPUs", |bencher| {
+        let fleet = scattered(100);
+        bencher.iter(|| {
+            let found = defragment(black_box(&fleet), 2).expect("a GPU can be emptied");
+            assert_eq!(found.moves.len(), 2);
+        });
     });
     group.finish();
 }

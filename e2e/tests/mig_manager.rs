@@ -1,5 +1,7 @@
 //! The MIG manager on a simulated node of two H100, by the labels of a real API server.
 
+#![expect(clippy::print_stderr, reason = "the figure is for whoever runs it")]
+
 use std::{
     env, fs,
     path::Path,
@@ -297,8 +299,11 @@ fn what_cannot_be_fails_with_a_reason_and_nobody_waits() -> Result<()> {
     manager.ask("no-such")?;
     let node = manager.ends("failed", "no-such")?;
     Manager::resumed(&node);
+    let asked = Instant::now();
     manager.ask("halves")?;
-    Manager::resumed(&manager.ends("success", "halves")?);
+    let node = manager.ends("success", "halves")?;
+    eprintln!("a change for which a pod that takes a second to end has to go: {:?}", asked.elapsed());
+    Manager::resumed(&node);
     assert_eq!(devices()?.len(), 4);
     Ok(())
 }
