@@ -302,7 +302,10 @@ fn what_cannot_be_fails_with_a_reason_and_nobody_waits() -> Result<()> {
     let asked = Instant::now();
     manager.ask("halves")?;
     let node = manager.ends("success", "halves")?;
-    eprintln!("a change for which a pod that takes a second to end has to go: {:?}", asked.elapsed());
+    eprintln!(
+        "a change for which a pod that takes a second to end has to go: {:?}",
+        asked.elapsed()
+    );
     Manager::resumed(&node);
     assert_eq!(devices()?.len(), 4);
     Ok(())
