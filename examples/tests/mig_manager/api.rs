@@ -93,7 +93,7 @@ impl Api {
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         if query.contains("watch=true") && !(self.state().blind && path.ends_with("nodes")) {
-            return self.watch(stream, path);
+            return self.watch(stream, path, query);
         }
         let (status, answer) = self.request(method, path, query, &body);
         let is_mute = {
@@ -176,10 +176,11 @@ impl Api {
         }
     }
 
-    /// Tells of each change until the client goes.
-    fn watch(&self, mut stream: TcpStream, path: &str) -> std::io::Result<()> {
+    /// Tells of each change since the version that the client knows, until the client goes.
+    fn watch(&self, mut stream: TcpStream, path: &str, query: &str) -> std::io::Result<()> {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")?;
-        let mut known = self.state().version;
+        let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion="));
+        let mut known = from.and_then(|from| from.parse().ok()).unwrap_or(0);
         let end = Instant::now() + Duration::from_mins(2);
         while Instant::now() < end {
             let (version, node, pods) = {
