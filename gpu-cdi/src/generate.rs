@@ -15,8 +15,6 @@ mod tegra;
 mod vfio;
 mod wsl;
 
-use std::collections::BTreeMap;
-
 use gpu_core::Inventory;
 
 pub use self::{
@@ -32,7 +30,7 @@ pub use self::{
     wsl::generate_wsl,
 };
 use self::{hooks::Hooks, options::Roots};
-use crate::{ContainerEdits, Device, DeviceName, DriverFiles, Error, Result, Spec, Version, names};
+use crate::{ContainerEdits, Device, DriverFiles, Error, Result, Spec, names};
 
 /// A spec, and what is missing from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +89,7 @@ pub fn generate_none(files: &DriverFiles, options: &GenerateOptions) -> Result<S
         all_device: false,
         ..options.clone()
     };
-    finish(&alone, vec![device(options::none_name(), edits)], common)
+    finish(&alone, vec![Device::new(options::none_name(), edits)], common)
 }
 
 fn driver_version(files: &DriverFiles, looked_for: impl FnOnce() -> Option<String>) -> Result<&str> {
@@ -103,13 +101,8 @@ fn driver_version(files: &DriverFiles, looked_for: impl FnOnce() -> Option<Strin
 
 /// Puts a spec together: simplified, with a device `all` if it is asked for, and of the oldest version that will do.
 fn finish(options: &GenerateOptions, devices: Vec<Device>, container_edits: ContainerEdits) -> Result<Spec> {
-    let mut spec = Spec {
-        cdi_version: Version::CURRENT,
-        kind: options.kind.clone(),
-        annotations: BTreeMap::new(),
-        devices,
-        container_edits,
-    };
+    let mut spec = Spec::new(options.kind.clone(), devices);
+    spec.container_edits = container_edits;
     simplify::simplify(&mut spec);
     if options.all_device {
         add_all(&mut spec);
@@ -118,14 +111,6 @@ fn finish(options: &GenerateOptions, devices: Vec<Device>, container_edits: Cont
     spec.cdi_version = spec.required_version();
     spec.validate()?;
     Ok(spec)
-}
-
-fn device(name: DeviceName, container_edits: ContainerEdits) -> Device {
-    Device {
-        name,
-        annotations: BTreeMap::new(),
-        container_edits,
-    }
 }
 
 /// Adds a device with the edits of all others, unless one of that name is there.
@@ -138,5 +123,5 @@ fn add_all(spec: &mut Spec) {
     for device in &spec.devices {
         gpus::append(&mut container_edits, device.container_edits.clone());
     }
-    spec.devices.push(device(name, container_edits));
+    spec.devices.push(Device::new(name, container_edits));
 }

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! # Where things are
-//! - [`Spec`], [`Device`], [`ContainerEdits`]: the model; [`Spec::write`] puts one in place atomically
+//! - [`Spec`], [`Device`], [`ContainerEdits`]: the model; [`Spec::new`] makes one for any device, [`Spec::write`] puts it in place atomically
 //! - [`Kind`], [`DeviceName`], [`QualifiedName`], [`Version`]: names, checked when parsed
 //! - [`DriverFiles`], [`DiscoverConfig`]: what a driver root holds
 //! - [`Platform`]: whether its GPUs are NVML's, a Tegra's or Windows', and so which of the following describes them

@@ -43,6 +43,43 @@ pub struct Spec {
     pub container_edits: ContainerEdits,
 }
 
+impl Spec {
+    /// Devices of a kind, in the oldest version that has all that they use.
+    ///
+    /// Who adds something afterwards sets [`cdi_version`](Self::cdi_version) to
+    /// [`required_version`](Self::required_version) anew.
+    ///
+    /// # Example
+    /// ```
+    /// use gpu_cdi::{ContainerEdits, Device, DeviceNode, Spec};
+    ///
+    /// let node = DeviceNode {
+    ///     path: "/dev/nic0".to_owned(),
+    ///     ..DeviceNode::default()
+    /// };
+    /// let edits = ContainerEdits {
+    ///     device_nodes: vec![node],
+    ///     env: vec!["NIC=0".to_owned()],
+    ///     ..ContainerEdits::default()
+    /// };
+    /// let spec = Spec::new("example.com/nic".parse()?, vec![Device::new("nic0".parse()?, edits)]);
+    /// spec.validate()?;
+    /// assert_eq!(spec.cdi_version.as_str(), "0.3.0");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(kind: Kind, devices: Vec<Device>) -> Self {
+        let mut spec = Self {
+            cdi_version: Version::CURRENT,
+            kind,
+            annotations: BTreeMap::new(),
+            devices,
+            container_edits: ContainerEdits::default(),
+        };
+        spec.cdi_version = spec.required_version();
+        spec
+    }
+}
+
 /// A device that a container can ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -55,4 +92,15 @@ pub struct Device {
     /// What the container gets; not empty.
     #[serde(default, deserialize_with = "or_default")]
     pub container_edits: ContainerEdits,
+}
+
+impl Device {
+    /// A device without annotations.
+    pub fn new(name: DeviceName, container_edits: ContainerEdits) -> Self {
+        Self {
+            name,
+            annotations: BTreeMap::new(),
+            container_edits,
+        }
+    }
 }

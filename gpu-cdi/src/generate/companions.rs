@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::{GenerateOptions, Roots, common, finish, gpus::add_node, options};
-use crate::{ContainerEdits, DriverFiles, Error, Result, Spec};
+use crate::{ContainerEdits, Device, DriverFiles, Error, Result, Spec};
 
 /// Devices that stand beside GPUs and are given to a container all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ pub fn generate_companion(companion: Companion, files: &DriverFiles, options: &G
     }
     finish(
         options,
-        vec![super::device(options::all_name(), edits)],
+        vec![Device::new(options::all_name(), edits)],
         common::void_edits(),
     )
 }

@@ -1,6 +1,6 @@
 use gpu_core::{AddressingMode, Gpu, Inventory, MigDevice};
 
-use super::{GenerateOptions, Hooks, Roots, SkipReason, SkippedDevice, device, links};
+use super::{GenerateOptions, Hooks, Roots, SkipReason, SkippedDevice, links};
 use crate::{ContainerEdits, Device, DeviceFile, DeviceName, DeviceNode, DriverFiles, Error, Result, names};
 
 /// The devices of the selected GPUs and MIG devices, and those that cannot be offered.
@@ -91,7 +91,7 @@ impl Described<'_> {
     }
 
     fn device(&self, gpu: &Gpu, name: DeviceName, edits: &ContainerEdits) -> Device {
-        let mut device = device(name, edits.clone());
+        let mut device = Device::new(name, edits.clone());
         if self.options.coherent_annotations {
             let value = is_coherent(gpu).to_string();
             device.annotations.insert(names::COHERENT.to_owned(), value);

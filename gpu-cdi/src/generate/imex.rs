@@ -1,7 +1,7 @@
 use std::{fmt, str::FromStr};
 
-use super::{GenerateOptions, Roots, common, device, finish};
-use crate::{ContainerEdits, DeviceName, DeviceNode, DriverFiles, Error, Result, Spec};
+use super::{GenerateOptions, Roots, common, finish};
+use crate::{ContainerEdits, Device, DeviceName, DeviceNode, DriverFiles, Error, Result, Spec};
 
 const FOLDER: &str = "/dev/nvidia-caps-imex-channels/channel";
 
@@ -93,7 +93,7 @@ pub fn generate_imex(files: &DriverFiles, channels: &[ImexChannel], options: &Ge
             device_nodes: vec![node],
             ..ContainerEdits::default()
         };
-        devices.push(device(channel.name(), edits));
+        devices.push(Device::new(channel.name(), edits));
     }
     finish(options, devices, common::void_edits())
 }

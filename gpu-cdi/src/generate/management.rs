@@ -1,5 +1,5 @@
 use super::{GenerateOptions, Hooks, Roots, common, driver_version, finish, gpus::add_node, options};
-use crate::{ContainerEdits, DriverFiles, Error, Result, Spec};
+use crate::{ContainerEdits, Device, DriverFiles, Error, Result, Spec};
 
 /// Nodes with these beginnings are no GPUs', and not of use to manage them.
 const OTHERS: [&str; 3] = ["/dev/nvidia-fs", "/dev/nvidia-nvswitch", "/dev/nvidia-nvlink"];
@@ -29,5 +29,5 @@ pub fn generate_management(files: &DriverFiles, options: &GenerateOptions) -> Re
         });
     }
     let common = common::management_edits(files, version, options, &roots, &hooks);
-    finish(options, vec![super::device(options::all_name(), edits)], common)
+    finish(options, vec![Device::new(options::all_name(), edits)], common)
 }

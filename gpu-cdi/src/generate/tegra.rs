@@ -1,7 +1,7 @@
 use gpu_core::Inventory;
 
-use super::{GenerateOptions, Hooks, Roots, common, device, finish, gpus::add_node};
-use crate::{ContainerEdits, Error, Result, Spec, TegraFiles};
+use super::{GenerateOptions, Hooks, Roots, common, finish, gpus::add_node};
+use crate::{ContainerEdits, Device, Error, Result, Spec, TegraFiles};
 
 /// The name that NVML gives the GPU of an Orin, whose compatibility libraries are others.
 const ORIN: &str = "Orin (nvgpu)";
@@ -46,7 +46,7 @@ pub fn generate_tegra(
             Some(gpu) => Some(strategy.gpu(gpu)),
             None => strategy.first(),
         };
-        devices.extend(name.map(|name| device(name, edits.clone())));
+        devices.extend(name.map(|name| Device::new(name, edits.clone())));
     }
     finish(
         options,

@@ -2,8 +2,8 @@ use std::fmt;
 
 use gpu_core::{PciAddress, PciDevice, PciInventory};
 
-use super::{GenerateOptions, NameStrategy, Roots, common, device, finish, gpus::add_node};
-use crate::{ContainerEdits, DeviceName, DriverFiles, Error, Result, Spec};
+use super::{GenerateOptions, NameStrategy, Roots, common, finish, gpus::add_node};
+use crate::{ContainerEdits, Device, DeviceName, DriverFiles, Error, Result, Spec};
 
 /// The node by which a program makes a container of IOMMU groups.
 const CONTROL: &str = "/dev/vfio/vfio";
@@ -56,7 +56,7 @@ pub fn generate_vfio(bus: &PciInventory, files: &DriverFiles, options: &Generate
         match edits(gpu, files, options, &roots) {
             Ok(edits) => {
                 let names = options.names.iter().map(|strategy| name(*strategy, index, gpu));
-                devices.extend(names.map(|name| device(name, edits.clone())));
+                devices.extend(names.map(|name| Device::new(name, edits.clone())));
             }
             Err(problem) => problems.push(problem),
         }

@@ -1,5 +1,5 @@
-use super::{GenerateOptions, Hooks, Roots, common, device, finish, gpus::add_node, options};
-use crate::{ContainerEdits, Error, Result, Spec, WslFiles};
+use super::{GenerateOptions, Hooks, Roots, common, finish, gpus::add_node, options};
+use crate::{ContainerEdits, Device, Error, Result, Spec, WslFiles};
 
 /// Describes one device `all` with the GPUs of Windows, as its subsystem for Linux has them: `/dev/dxg` and the driver's files.
 ///
@@ -39,5 +39,5 @@ pub fn generate_wsl(files: &WslFiles, options: &GenerateOptions) -> Result<Spec>
         hooks: hooks.called(in_order),
         ..common::void_edits()
     };
-    finish(options, vec![device(options::all_name(), edits)], common)
+    finish(options, vec![Device::new(options::all_name(), edits)], common)
 }

@@ -25,6 +25,9 @@ impl Spec {
     /// in the same folder, which has its final mode (`0644`: rootless runtimes read it too) from the start, is synced
     /// and then renamed. The folder is made (`0755`) if it is missing. The extension picks the notation.
     ///
+    /// The version is left as it is: [`Spec::new`] sets the least one, and one that is too low for what the spec uses is
+    /// [`Error::Invalid`].
+    ///
     /// A spec names programs that run as root. So one is written only to a folder that root or this process's user owns
     /// and nobody else may write to; the folders above it are not looked at.
     ///
