@@ -77,10 +77,12 @@ pub enum Error {
         root: String,
     },
     /// A GPU or MIG device was asked for that the node does not have.
-    #[error("no GPU or MIG device `{id}` on this node")]
+    #[error("no GPU or MIG device `{id}` on this node, which has {}", quoted(known))]
     UnknownDevice {
         /// What was asked for.
         id: String,
+        /// The indices of those that it has.
+        known: Vec<String>,
     },
     /// A file or folder of specs could not be read.
     #[error("cannot read it")]
@@ -176,6 +178,14 @@ impl Error {
             _ => false,
         }
     }
+}
+
+fn quoted(names: &[String]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    names.join(", ")
 }
 
 fn names(devices: &[QualifiedName]) -> String {

@@ -79,6 +79,9 @@ pub struct DriverFiles {
     pub storage: Vec<FoundFile>,
     /// NVIDIA's device nodes, and those of DRM, InfiniBand, VFIO and the Windows subsystem.
     pub device_nodes: Vec<DeviceFile>,
+    /// What is at the path of such a node and is none, in words: `a regular file`, `a symbolic link`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_devices: BTreeMap<String, String>,
     /// The minor numbers of the nodes in `/dev/nvidia-caps`, by what opening them allows: `gpu0/gi1/access`,
     /// `gpu0/gi1/ci0/access`, where the first number is the GPU's minor number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -116,8 +119,12 @@ impl DriverFiles {
         }
         for path in ["/dev/nvidiactl", "/dev/nvidia-uvm"] {
             if self.device_node(path).is_none() {
+                let what = match self.not_devices.get(path) {
+                    Some(what) => format!("`{path}` is {what} and no device"),
+                    None => format!("no `{path}`"),
+                };
                 missing.push(format!(
-                    "no `{path}` in the device root `{}`: CUDA programs will not run in containers",
+                    "{what} in the device root `{}`: CUDA programs will not run in containers",
                     self.dev_root
                 ));
             }
@@ -128,7 +135,7 @@ impl DriverFiles {
     /// The node of a GPU.
     ///
     /// # Errors
-    /// [`SkipReason::DeviceNodeMissing`].
+    /// [`SkipReason::DeviceNodeMissing`], and [`SkipReason::NotADevice`] if something else is there.
     pub fn gpu_node(&self, gpu: &Gpu) -> Result<&DeviceFile, SkipReason> {
         self.node_or_reason(format!("/dev/nvidia{}", gpu.minor))
     }
@@ -138,7 +145,7 @@ impl DriverFiles {
     /// With one of the latter missing, a container would see the GPU and no MIG device on it.
     ///
     /// # Errors
-    /// [`SkipReason::DeviceNodeMissing`], and [`SkipReason::CapabilityUnknown`] if the driver knows no such instance.
+    /// As for [`gpu_node`](Self::gpu_node), and [`SkipReason::CapabilityUnknown`] if the driver knows no such instance.
     pub fn mig_nodes(&self, gpu: &Gpu, device: &MigDevice) -> Result<[&DeviceFile; 3], SkipReason> {
         let instance = format!("gpu{}/gi{}", gpu.minor, device.gpu_instance);
         Ok([
@@ -156,7 +163,14 @@ impl DriverFiles {
     }
 
     fn node_or_reason(&self, path: String) -> Result<&DeviceFile, SkipReason> {
-        self.device_node(&path).ok_or(SkipReason::DeviceNodeMissing { path })
+        self.device_node(&path)
+            .ok_or_else(|| match self.not_devices.get(&path) {
+                Some(what) => SkipReason::NotADevice {
+                    what: what.clone(),
+                    path,
+                },
+                None => SkipReason::DeviceNodeMissing { path },
+            })
     }
 }
 

@@ -44,9 +44,62 @@ fn where_there_is_no_spec_it_is_said_what_was_looked_for() {
         }
     }
     check(&node, "nvml", 1, "has no device node `/dev/nvidia0`");
+    check(&node, "nvml", 1, "note: device nodes are looked for beneath `ROOT`\n");
+    // What is made of a node without the right to make devices.
+    std::fs::write(node.root().join("dev/nvidia0"), "").unwrap();
+    check(
+        &node,
+        "nvml",
+        1,
+        "has no device node: `/dev/nvidia0` is a regular file\n",
+    );
     // a100-1gpu-mig-empty
     node.set_mig_mode(0, true).unwrap();
     check(&node, "nvml", 1, "is in MIG mode and has no MIG devices");
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_answered_with_those_that_are() {
+    let dir = TempDir::new().unwrap();
+    let node = Node::create(&NodeSpec::new("a100").gpus(2), dir.path()).unwrap();
+    node.set_mig_mode(1, true).unwrap();
+    node.create_mig(1, "1g.5gb", None).unwrap();
+    let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+    let output = run(gpuctl.envs(node.env()).args(["cdi", "generate", "--device-id=0,8"]));
+    assert_eq!(
+        stderr(&output),
+        "error: no GPU or MIG device `8` on this node, which has `0`, `1`, `1:0`\n"
+    );
+}
+
+#[test]
+fn a_transformation_that_changes_nothing_says_so() {
+    let dir = TempDir::new().unwrap();
+    let device = json!({ "name": "a", "containerEdits": { "deviceNodes": [{ "path": "/r/a" }] } });
+    let spec = json!({ "cdiVersion": "0.5.0", "kind": "v/c", "devices": [device] }).to_string();
+    let path = dir.path().join("a.json");
+    std::fs::write(&path, spec).unwrap();
+    let input = path.to_str().unwrap();
+    let moved = |from: &str, side: &str| {
+        let flags = [
+            "transform",
+            "root",
+            "--to=/b",
+            "--from",
+            from,
+            "--relative-to",
+            side,
+            "--input",
+            input,
+        ];
+        let (code, _, said) = gpuctl(&flags);
+        (code, said)
+    };
+    assert_eq!(moved("/r", "host"), (Some(0), String::new()));
+    for side in ["host", "container"] {
+        let said = format!("warning: no path of the {side} lies in `/d`: nothing is changed\n");
+        assert_eq!(moved("/d", side), (Some(0), said));
+    }
 }
 
 /// The record `cdi-list`.

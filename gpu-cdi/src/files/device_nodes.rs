@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
@@ -54,14 +54,29 @@ const NODES: [(&str, &[&str]); 7] = [
     ("/dev/vfio/devices", &["vfio*"]),
 ];
 
+/// What is at the paths of device nodes.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    pub(super) devices: Vec<DeviceFile>,
+    /// What is no device, by its path.
+    pub(super) others: BTreeMap<String, String>,
+}
+
 /// NVIDIA's nodes, and those of DRM, InfiniBand, VFIO and the Windows subsystem. A link is none: what it leads to may be
 /// another device tomorrow.
-pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
-    let mut nodes = Vec::new();
+pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Nodes {
+    let mut nodes = Nodes::default();
     for (dir, patterns) in NODES {
         for name in search.list(Path::new(dir)).iter() {
             if patterns.iter().any(|pattern| crate::pattern::matches(pattern, name)) {
-                nodes.extend(node(search, rule, &format!("{dir}/{name}")));
+                let path = format!("{dir}/{name}");
+                match look(search, rule, &path) {
+                    Some(Ok(device)) => nodes.devices.push(device),
+                    Some(Err(kind)) if kind != FileType::Directory => {
+                        nodes.others.insert(path, in_words(kind).to_owned());
+                    }
+                    _ => {}
+                }
             }
         }
     }
@@ -69,6 +84,11 @@ pub(super) fn find(search: &mut Search, rule: DeviceRule) -> Vec<DeviceFile> {
 }
 
 pub(super) fn node(search: &mut Search, rule: DeviceRule, path: &str) -> Option<DeviceFile> {
+    look(search, rule, path)?.ok()
+}
+
+/// The device node at a path, or what is there in its place; `None` if nothing is, or nothing that can be looked at.
+fn look(search: &mut Search, rule: DeviceRule, path: &str) -> Option<Result<DeviceFile, FileType>> {
     let stat = match search.root.lstat(Path::new(path)) {
         Ok(stat) => stat,
         Err(error) => {
@@ -81,7 +101,10 @@ pub(super) fn node(search: &mut Search, rule: DeviceRule, path: &str) -> Option<
         DeviceRule::CharacterDevice => kind == FileType::CharacterDevice,
         DeviceRule::AnyFile => kind != FileType::Directory,
     };
-    counts.then(|| DeviceFile {
+    if !counts {
+        return Some(Err(kind));
+    }
+    Some(Ok(DeviceFile {
         path: path.to_owned(),
         number: (kind == FileType::CharacterDevice).then(|| DeviceNumber {
             major: rustix::fs::major(stat.st_rdev),
@@ -90,5 +113,14 @@ pub(super) fn node(search: &mut Search, rule: DeviceRule, path: &str) -> Option<
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
-    })
+    }))
+}
+
+fn in_words(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a regular file",
+        FileType::Symlink => "a symbolic link",
+        FileType::BlockDevice => "a block device",
+        _ => "something else",
+    }
 }

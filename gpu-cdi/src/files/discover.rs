@@ -124,7 +124,7 @@ impl DriverFiles {
         let found = driver_libraries::find(&mut driver, config);
         let (graphics_libraries, xorg_modules) = graphics::find(&mut driver, config, &found);
         let firmware = firmware::find(&mut driver, &mut sys, config, found.version.as_deref());
-        let device_nodes = device_nodes::find(&mut dev, config.device_rule);
+        let nodes = device_nodes::find(&mut dev, config.device_rule);
         let mut links = found.links;
         links.extend(drm::by_path_links(&mut dev));
         let mut files = Self {
@@ -142,8 +142,9 @@ impl DriverFiles {
             firmware,
             sockets: sockets::find(&mut driver),
             storage: storage::find(&mut driver),
-            capabilities: capabilities::find(&mut sys, &device_nodes),
-            device_nodes,
+            capabilities: capabilities::find(&mut sys, &nodes.devices),
+            device_nodes: nodes.devices,
+            not_devices: nodes.others,
             drm: drm::find(&mut sys),
             links,
             problems: driver.finish()?,

@@ -45,7 +45,16 @@ fn check_selection(inventory: &Inventory, options: &GenerateOptions) -> Result<(
             .any(|gpu| id.names_gpu(gpu) || mig_devices(gpu).any(|device| id.names_mig(gpu, device)))
     });
     match unknown {
-        Some(id) => Err(Error::UnknownDevice { id: id.to_string() }),
+        Some(id) => {
+            let known = inventory.gpus.iter().flat_map(|gpu| {
+                let migs = mig_devices(gpu).map(|device| format!("{}:{}", gpu.index, device.index));
+                std::iter::once(gpu.index.to_string()).chain(migs)
+            });
+            Err(Error::UnknownDevice {
+                id: id.to_string(),
+                known: known.collect(),
+            })
+        }
         None => Ok(()),
     }
 }

@@ -45,6 +45,14 @@ pub enum SkipReason {
         /// The node, beneath the device root.
         path: String,
     },
+    /// What is in the place of a device node of it is no device: a copy of a driver root, made without the right to make
+    /// devices, has plain files there.
+    NotADevice {
+        /// The node, beneath the device root.
+        path: String,
+        /// What is there, in words.
+        what: String,
+    },
     /// The driver does not tell the number of the node of a MIG instance: the instance is gone, or `/proc` is hidden.
     CapabilityUnknown {
         /// The instance's capability, e.g. `gpu0/gi1/ci0/access`.
@@ -93,6 +101,7 @@ impl fmt::Display for SkipReason {
             Self::NoMigDevices => f.write_str("is in MIG mode and has no MIG devices"),
             Self::DisplayOnly { name } => write!(f, "is a `{name}`, which is not for programs"),
             Self::DeviceNodeMissing { path } => write!(f, "has no device node `{path}`"),
+            Self::NotADevice { path, what } => write!(f, "has no device node: `{path}` is {what}"),
             Self::CapabilityUnknown { name } => write!(f, "has no capability `{name}` in /proc/driver"),
             Self::NoName => f.write_str("has no name that CDI takes"),
         }

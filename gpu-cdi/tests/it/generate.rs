@@ -117,7 +117,10 @@ fn a_gpu_that_does_not_exist_cannot_be_selected() {
     let mut options = GenerateOptions::default();
     options.devices = vec!["7".parse().unwrap()];
     let error = gpu_cdi::generate(&inventory, &files, &options).unwrap_err();
-    assert_eq!(error.to_string(), "no GPU or MIG device `7` on this node");
+    assert_eq!(
+        error.to_string(),
+        "no GPU or MIG device `7` on this node, which has `0`, `1`"
+    );
 }
 
 #[test]

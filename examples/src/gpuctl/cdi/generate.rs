@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use gpu_cdi::{
-    DiscoverConfig, DriverFiles, GenerateOptions, ParseImexChannelError, Platform, PlatformSigns, Spec, TegraConfig,
-    TegraFiles, WslFiles, names,
+    DiscoverConfig, DriverFiles, Error, GenerateOptions, Generated, ParseImexChannelError, Platform, PlatformSigns,
+    SkipReason, SkippedDevice, Spec, TegraConfig, TegraFiles, WslFiles, names,
 };
 use gpu_core::{
     Inventory, PciInventory,
@@ -161,7 +161,9 @@ impl Generate {
         let inventory = self.inventory(driver_root)?;
         let version = inventory.driver.as_ref().map(|driver| driver.version.to_string());
         let files = self.files(driver_root, version)?;
-        let generated = gpu_cdi::generate(&inventory, &files, &options)?;
+        let generated = gpu_cdi::generate(&inventory, &files, &options);
+        tell_where_nodes_are_looked_for(&generated, &files.dev_root);
+        let generated = generated?;
         for device in &generated.skipped {
             remark(format_args!("warning: left out: {device}"));
         }
@@ -264,6 +266,24 @@ impl Generate {
             root.display()
         );
         Ok(root)
+    }
+}
+
+/// Device nodes that are missing are named as the device root has them.
+fn tell_where_nodes_are_looked_for(generated: &gpu_cdi::Result<Generated>, dev_root: &str) {
+    let skipped = match generated {
+        Ok(generated) => &generated.skipped,
+        Err(Error::NothingToDescribe { skipped }) => skipped,
+        Err(_) => return,
+    };
+    let is_node = |device: &SkippedDevice| {
+        matches!(
+            device.reason,
+            SkipReason::DeviceNodeMissing { .. } | SkipReason::NotADevice { .. }
+        )
+    };
+    if dev_root != "/" && skipped.iter().any(is_node) {
+        remark(format_args!("note: device nodes are looked for beneath `{dev_root}`"));
     }
 }
 

@@ -5,7 +5,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use gpu_cdi::{Format, PathSide, Spec};
 
 use super::output;
-use crate::{gpuctl::input, program::check_absolute};
+use crate::{
+    gpuctl::input,
+    program::{check_absolute, remark},
+};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::gpuctl) enum Transform {
@@ -59,7 +62,18 @@ impl Root {
             Side::Host => PathSide::Host,
             Side::Container => PathSide::Container,
         };
+        let before = spec.clone();
         spec.transform_root(&self.from, &self.to, side);
+        if spec == before && self.from != self.to {
+            remark(format_args!(
+                "warning: no path of the {} lies in `{}`: nothing is changed",
+                match self.relative_to {
+                    Side::Host => "host",
+                    Side::Container => "container",
+                },
+                self.from
+            ));
+        }
         spec.validate()?;
         let output = self.output.as_deref().filter(|path| !path.as_os_str().is_empty());
         output::write(&spec, output, None)

@@ -29,8 +29,8 @@ pub(in crate::gpuctl) struct Generate {
     )]
     pub(super) mode: Mode,
 
-    /// The GPUs and MIG devices, by index (0, 0:1) or UUID, or the IMEX channels; `all` for all that there are, `none` for a
-    /// device with the driver and no GPU
+    /// The GPUs and MIG devices, by index (0, 0:1) or UUID, or the IMEX channels, with commas between them or the flag given
+    /// again; `all` for all that there are, `none` for a device with the driver and no GPU
     #[arg(
         long,
         visible_alias = "device",
@@ -54,7 +54,8 @@ pub(in crate::gpuctl) struct Generate {
     )]
     pub(super) device_name_strategy: Vec<NameStrategy>,
 
-    /// Leaves out the device `all`
+    /// Leaves out the device `all`, which is all that the file describes: needed where another file beside it describes other
+    /// devices of this kind and has one too, as nobody could use a device of two files
     #[arg(long, env = "NVIDIA_CTK_CDI_GENERATE_NO_ALL_DEVICE", value_parser = vendor::parse_bool, num_args = 0..=1,
           require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     pub(super) no_all_device: bool,
