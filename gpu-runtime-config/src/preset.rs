@@ -166,15 +166,13 @@ impl Preset {
     /// What a person must know about it, if anything.
     pub fn note(self) -> Option<&'static str> {
         match self {
-            Preset::Kubeadm => None,
+            // What AKS has of its own, `containerd::drop_in_version` sees to.
+            Preset::Kubeadm | Preset::Aks => None,
             Preset::K3s | Preset::Rke2 => Some("the main file is rendered at every start: only drop-ins last"),
             Preset::K0s => Some("from k0s 1.36 on, drop-ins must have version 3, which the main file then has too"),
             Preset::MicroK8s => Some("the template is edited; restarting containerd renders it"),
             Preset::Eks => Some("nodeadm renders the file at every boot"),
             Preset::Gke => Some("/etc is made anew at every boot"),
-            Preset::Aks => {
-                Some("the file has version 2 with containerd 2.3: a drop-in of a higher version would end the node")
-            }
             Preset::Talos => Some("/etc is read-only: install the NVIDIA system extension, and let pods use CDI"),
             Preset::Bottlerocket => Some(
                 "the file is rendered from the API's settings on a read-only image: use a variant with NVIDIA's toolkit",

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use gpu_core::root::Root;
 use gpu_runtime_config::{
     Lifetime, Plan, Preset, Settings,
     apply::{
-        self, Apply, Health, Lock, Outcome, Restart, Stop, containerd_version, read_containerd, read_crio, read_file,
-        read_receipt,
+        self, Apply, Health, Lock, Outcome, Restart, Stop, containerd_version, read_containerd, read_crio,
+        read_file, read_receipt,
     },
     containerd::{self, Placement, Version},
     crio, docker, revert,
@@ -106,7 +107,6 @@ impl Target {
     }
 
     /// Where a path of the host is from here.
-    #[cfg(feature = "gpuctl")]
     pub(crate) fn here(&self, path: &Path) -> PathBuf {
         self.host_root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -147,6 +147,31 @@ impl Target {
                 crio::configure(&files, settings, receipt)?
             }
             Engine::Docker => docker::configure(&read_file(root, &self.main)?, &[], settings, receipt)?,
+        })
+    }
+
+    /// What a person should be warned of before a plan is carried out.
+    pub(crate) fn warnings(&self, plan: &Plan) -> Vec<String> {
+        let unknown = self.engine == Engine::Containerd && self.version.is_none();
+        let unknown = unknown.then(|| {
+            "the version of containerd cannot be told: what is written suits all of them; say it by `--containerd-version`"
+                .to_owned()
+        });
+        unknown.into_iter().chain(self.new_folder(plan)).collect()
+    }
+
+    /// A main file that is not there is made or taken as empty, as by the vendor's program; that there is not even its folder
+    /// tells of a mistyped path, or of a node without this engine.
+    fn new_folder(&self, plan: &Plan) -> Option<String> {
+        let folder = self.main.parent().unwrap_or(Path::new("/"));
+        let is_there = || Root::open(&self.host_root).is_ok_and(|root| root.stat(folder).is_ok());
+        let is_made = plan.changes.iter().any(|change| change.before.is_none());
+        (is_made && !is_there()).then(|| {
+            format!(
+                "there is no folder `{}`: is this where {} reads its file?",
+                self.here(folder).display(),
+                self.engine.name()
+            )
         })
     }
 

@@ -13,7 +13,7 @@ mod revert;
 pub(super) enum Runtime {
     /// Adds the NVIDIA runtime to the engine's configuration
     Configure(configure::Configure),
-    /// Shows what `configure` would change, as a unified diff
+    /// Shows what `configure` would change, as a unified diff; the exit code is 0 whether it would change anything or not
     Diff(configure::Diff),
     /// Takes back what `configure` did; what others have changed since stays
     Revert(revert::Revert),

@@ -50,7 +50,7 @@ const CONTAINERD: [&str; 2] = ["--runtime=containerd", "--containerd-version=2.1
 fn what_is_made_written_and_removed_is_named_as_seen_from_here() {
     let host = TempDir::new().unwrap();
     let says = |command, more: &[&str]| says(host.path(), &[&[command], &CONTAINERD[..], more].concat());
-    let new_folder = "warning: there was no folder `HOST/etc/containerd`: is this where containerd reads its file?\n";
+    let new_folder = "warning: there is no folder `HOST/etc/containerd`: is this where containerd reads its file?\n";
     let template = "note: no runtime to copy options from: if the kubelet uses systemd cgroups, give `runc` the option \
                     `SystemdCgroup = true` and configure again\n";
     let (main, drop_in) = (
@@ -88,6 +88,45 @@ fn what_is_made_written_and_removed_is_named_as_seen_from_here() {
     );
     let nothing = format!("`{main}` was not configured by gpuctl: nothing to do\n");
     assert_eq!(revert(&[]), (String::new(), nothing));
+}
+
+#[test]
+fn what_is_doubtful_is_warned_of_by_a_diff_too() {
+    let host = TempDir::new().unwrap();
+    let unknown = "warning: the version of containerd cannot be told: what is written suits all of them; say it by \
+                   `--containerd-version`\n";
+    let folder = "warning: there is no folder `HOST/etc/containerd`: is this where containerd reads its file?\n";
+    for command in ["diff", "configure"] {
+        let (_, said) = says(host.path(), &[command, "--runtime=containerd"]);
+        assert!(said.contains(&format!("{unknown}{folder}")), "{command}: {said}");
+    }
+    let (_, said) = says(
+        host.path(),
+        &["diff", "--runtime=containerd", "--containerd-version=2.1"],
+    );
+    assert!(!said.contains("warning"), "{said}");
+}
+
+#[test]
+fn who_restarts_containerd_is_said_of_a_distribution_that_is_named() {
+    for (preset, expected) in [
+        (
+            "rke2",
+            "It is recommended that containerd be restarted, by restarting `rke2-server.service` or `rke2-agent.service`.\n",
+        ),
+        ("k0s", "No restart is needed: k0s watches the files of containerd.\n"),
+    ] {
+        let host = TempDir::new().unwrap();
+        // A preset is of containerd: that need not be said.
+        let preset = format!("--preset={preset}");
+        for command in [
+            &["configure", &preset, "--containerd-version=2.1"][..],
+            &["revert", &preset],
+        ] {
+            let (_, said) = says(host.path(), command);
+            assert!(said.ends_with(expected), "{command:?}: {said}");
+        }
+    }
 }
 
 #[test]
@@ -146,7 +185,7 @@ fn a_folder_that_is_not_there_is_warned_of_also_where_the_main_file_is_not_made(
         &["configure", "--runtime=crio", "--config=/etc/crioo/crio.conf"],
     );
     let expected =
-        "warning: there was no folder `HOST/etc/crioo`: is this where crio reads its file?\nMade `HOST/etc/crio/";
+        "warning: there is no folder `HOST/etc/crioo`: is this where crio reads its file?\nMade `HOST/etc/crio/";
     assert!(said.starts_with(expected), "{said}");
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     engine::{Engine, Target},
-    program::print,
+    program::{print, remark},
     vendor,
 };
 
@@ -70,7 +70,8 @@ pub(super) struct Wanted {
           value_name = "BOOL")]
     enable_cdi: bool,
 
-    /// The version of containerd [default: asked of what listens on the socket] (an addition of this program)
+    /// The version of containerd [default: asked of what listens on the socket; where nobody tells it, what is written
+    /// suits all versions, and a warning says so] (an addition of this program)
     #[arg(long, value_name = "VERSION")]
     containerd_version: Option<Version>,
 
@@ -122,6 +123,9 @@ impl Wanted {
         target.settle(self.containerd_version, &socket, executable, &Stop::default())?;
         let plan = target.plan(&self.settings())?;
         notices(target, &plan);
+        for warning in target.warnings(&plan) {
+            remark(format_args!("warning: {warning}"));
+        }
         Ok(plan)
     }
 
@@ -129,7 +133,7 @@ impl Wanted {
         let name = &self.nvidia_runtime_name;
         let path = self.nvidia_runtime_path.clone().filter(|path| !path.is_empty());
         let path = path.unwrap_or_else(|| {
-            match self.node.runtime {
+            match self.node.runtime() {
                 Engine::Docker => "nvidia-container-runtime",
                 Engine::Containerd | Engine::Crio => "/usr/bin/nvidia-container-runtime",
             }

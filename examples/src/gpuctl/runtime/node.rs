@@ -17,9 +17,9 @@ use crate::{
 
 #[derive(Debug, Args)]
 pub(super) struct Node {
-    /// The engine
-    #[arg(long, value_enum, default_value = "docker")]
-    pub(super) runtime: Engine,
+    /// The engine [default: docker; with `--preset`: containerd]
+    #[arg(long, value_enum)]
+    runtime: Option<Engine>,
 
     /// Its main file [default: /etc/containerd/config.toml, /etc/crio/crio.conf or /etc/docker/daemon.json]
     #[arg(long, value_name = "PATH")]
@@ -37,12 +37,19 @@ pub(super) struct Node {
 }
 
 impl Node {
+    pub(super) fn runtime(&self) -> Engine {
+        self.runtime.unwrap_or(match self.preset {
+            Some(_) => Engine::Containerd,
+            None => Engine::Docker,
+        })
+    }
+
     pub(super) fn target(&self, drop_in: Option<PathBuf>) -> anyhow::Result<Target> {
         let Some(preset) = self.preset else {
-            return Target::new(self.runtime, &self.host_root, self.config.clone(), drop_in);
+            return Target::new(self.runtime(), &self.host_root, self.config.clone(), drop_in);
         };
         ensure!(
-            self.runtime == Engine::Containerd,
+            self.runtime() == Engine::Containerd,
             BadUsage::new("`--preset` is for `--runtime=containerd`")
         );
         if let Some(note) = preset.note() {

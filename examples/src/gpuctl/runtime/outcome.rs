@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use anyhow::bail;
-use gpu_core::root::Root;
 use gpu_runtime_config::{
-    FileChange, Notice, Plan,
+    FileChange, Notice, Plan, Reload,
     apply::{Lock, Outcome, Restart, Stop, read_file},
 };
 
@@ -34,7 +33,6 @@ fn as_seen_from_here(target: &Target, mut notice: Notice) -> Notice {
 
 /// Carries a plan out under the lock.
 pub(super) fn carry_out(target: &Target, plan: &Plan, lock: &Lock) -> anyhow::Result<()> {
-    warn_of_a_new_folder(target, plan);
     match target.apply(plan, Restart::None, None, &Stop::default(), lock)? {
         Outcome::Unchanged => remark("Nothing to change"),
         Outcome::Applied => {
@@ -42,19 +40,33 @@ pub(super) fn carry_out(target: &Target, plan: &Plan, lock: &Lock) -> anyhow::Re
                 let verb = verb(change, ["Made", "Wrote", "Removed"]);
                 remark(format_args!("{verb} `{}`", target.here(&change.path).display()));
             }
-            remark(format_args!(
-                "It is recommended that {} be restarted.",
-                target.engine.name()
-            ));
+            remark(advice(target));
         }
         other => bail!("cannot configure {}: {other}", target.engine.name()),
     }
     Ok(())
 }
 
+/// What is left to do once the files are written.
+fn advice(target: &Target) -> String {
+    let engine = target.engine.name();
+    match target.preset.map(|preset| (preset, preset.reload())) {
+        Some((preset, Reload::Watched)) => {
+            format!("No restart is needed: {preset} watches the files of {engine}.")
+        }
+        Some((_, Reload::Units(units))) => {
+            let units: Vec<_> = units.iter().map(|unit| format!("`{unit}`")).collect();
+            format!(
+                "It is recommended that {engine} be restarted, by restarting {}.",
+                units.join(" or ")
+            )
+        }
+        _ => format!("It is recommended that {engine} be restarted."),
+    }
+}
+
 /// Says what would be done, and prints what the files would hold: these and those that change.
 pub(super) fn show(target: &Target, plan: &Plan, files: &[&Path]) -> anyhow::Result<()> {
-    warn_of_a_new_folder(target, plan);
     for change in &plan.changes {
         let verb = verb(change, ["make", "write", "remove"]);
         remark(format_args!("Would {verb} `{}`", target.here(&change.path).display()));
@@ -70,21 +82,6 @@ fn verb<'v>(change: &FileChange, [make, write, remove]: [&'v str; 3]) -> &'v str
         (None, Some(_)) => make,
         (Some(_), Some(_)) => write,
         (_, None) => remove,
-    }
-}
-
-/// A main file that is not there is made or taken as empty, as by the vendor's program; that there is not even its folder
-/// tells of a mistyped path, or of a node without this engine.
-fn warn_of_a_new_folder(target: &Target, plan: &Plan) {
-    let is_made = |change: &FileChange| change.before.is_none();
-    let folder = target.main.parent().unwrap_or(Path::new("/"));
-    let is_there = || Root::open(&target.host_root).is_ok_and(|root| root.stat(folder).is_ok());
-    if plan.changes.iter().any(is_made) && !is_there() {
-        remark(format_args!(
-            "warning: there was no folder `{}`: is this where {} reads its file?",
-            target.here(folder).display(),
-            target.engine.name()
-        ));
     }
 }
 
