@@ -268,6 +268,7 @@ fn an_edit_that_containerd_does_not_survive_is_taken_back() -> Result<()> {
             new_process: true,
         }),
         stop,
+        tell: |_| {},
     };
     let outcome = apply(&plan, &how, &lock)?;
     let Outcome::RolledBack { cause, still } = outcome else {

@@ -90,7 +90,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         if arguments.dry_run {
             return executor::run(dry_run::run(&arguments));
         }
-        let _held = pid_file::hold(&arguments.pid_file)?;
+        let _held = pid_file::hold(arguments.pid_file())?;
         executor::run(run(Arc::clone(&arguments)))
     })
 }

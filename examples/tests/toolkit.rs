@@ -199,6 +199,9 @@ fn a_node_is_set_up_once_and_given_back_at_the_end() {
         host.path("nvidia/toolkit/nvidia-cdi-hook").exists(),
         "containers refer to it"
     );
+    assert!(!host.path("toolkit.pid").exists());
+    let still = "containerd has still to be restarted: `RUNTIME_RESTART_MODE=none` leaves that to somebody else";
+    assert_eq!(host.log().matches(still).count(), 1, "{}", host.log());
 }
 
 #[test]
@@ -240,6 +243,8 @@ fn two_signals_before_the_engine_is_changed_end_it_with_nothing_done_and_say_so(
     let but_the_log = || {
         let mut tree = host.tree();
         tree.remove(&host.path("log"));
+        // It is there while the program runs.
+        tree.remove(&host.path("toolkit.pid"));
         tree
     };
     let before = but_the_log();
@@ -250,6 +255,7 @@ fn two_signals_before_the_engine_is_changed_end_it_with_nothing_done_and_say_so(
     assert!(log.contains("the set-up ends") && !log.contains("stays"), "{log}");
     assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
     assert_eq!(but_the_log(), before);
+    assert!(!host.path("toolkit.pid").exists());
 }
 
 #[test]
@@ -532,10 +538,16 @@ fn a_dry_run_tells_of_a_toolkit_that_runs() {
     let host = Host::new();
     let file = fs::File::create(host.path("toolkit.pid")).expect("a new file");
     file.lock().expect("a lock");
-    let output = host.toolkit().arg("--dry-run").output().expect("the program runs");
-    assert!(output.status.success());
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("another gpu-toolkit holds"), "{message}");
+    for variable in ["TOOLKIT_PID_FILE", "PID_FILE"] {
+        let mut toolkit = host.toolkit();
+        toolkit
+            .env_remove("TOOLKIT_PID_FILE")
+            .env(variable, host.path("toolkit.pid"));
+        let output = toolkit.arg("--dry-run").output().expect("the program runs");
+        assert!(output.status.success());
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains("another gpu-toolkit holds"), "{message}");
+    }
 }
 
 #[test]
@@ -631,11 +643,11 @@ fn it_ends_in_time_where_the_engine_does_not_answer() {
         .toolkit()
         .env("RUNTIME_RESTART_MODE", "signal")
         .env("GPU_CONTAINERD_VERSION", "2.1")
-        .stderr(Stdio::null())
+        .stderr(fs::File::create(host.path("log")).expect("a new file"))
         .spawn();
     let mut daemon = Daemon(child.expect("the program runs"));
-    wait_for("it waits for the engine", || {
-        host.path("host/etc/containerd/conf.d/99-nvidia.toml").exists()
+    wait_for("it says what it has done before it tells the engine", || {
+        host.log().contains("wrote `/etc/containerd/conf.d/99-nvidia.toml`")
     });
     let start = Instant::now();
     let killed = Command::new("kill").arg(daemon.0.id().to_string()).status();
@@ -643,6 +655,112 @@ fn it_ends_in_time_where_the_engine_does_not_answer() {
     assert!(daemon.0.wait().expect("it ends").success());
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_waited_for_in_words() {
+    let host = Host::new();
+    let toolkit = |arguments: &[&str]| {
+        let output = host
+            .toolkit()
+            .env("RUNTIME_RESTART_MODE", "signal")
+            .env("GPU_RESTART_TIMEOUT", "1")
+            .env("GPU_CONTAINERD_VERSION", "2.1")
+            .args(arguments)
+            .output()
+            .expect("the program runs");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, said) = toolkit(&["--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+    let warning = "nothing is behind `/run/containerd/containerd.sock`: where containerd is not started meanwhile, a run puts \
+                   its old files back after 1 s\n";
+    assert!(said.contains(warning), "{said}");
+
+    let (code, said) = toolkit(&["--no-daemon"]);
+    assert_eq!(code, Some(1), "{said}");
+    let waiting = "waiting for the engine behind `/run/containerd/containerd.sock`, up to 1 s\n";
+    let order = [
+        "wrote `/etc/containerd/config.toml`\n",
+        waiting,
+        "the old files are back: the engine behind ",
+        waiting,
+        "error: containerd has its old files back and does not run with them either (where it listens elsewhere, say it by \
+         `RUNTIME_SOCKET`; `RUNTIME_RESTART_MODE=none` leaves",
+    ];
+    let mut rest = said.as_str();
+    for expected in order {
+        let (_, after) = rest
+            .split_once(expected)
+            .unwrap_or_else(|| panic!("{expected}: {said}"));
+        rest = after;
+    }
+    assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+    assert!(!host.path("toolkit.pid").exists());
+}
+
+#[test]
+fn a_configuration_whose_folder_is_not_mounted_is_refused_with_nothing_done() {
+    let host = Host::new();
+    for (variable, path, remedy) in [
+        ("RUNTIME_CONFIG", "/runtime-x/config-dir/config.toml", "RUNTIME_CONFIG"),
+        (
+            "RUNTIME_DROP_IN_CONFIG",
+            "/runtime-x/config-dir.d/99-nvidia.toml",
+            "RUNTIME_DROP_IN_CONFIG_HOST_PATH",
+        ),
+        (
+            "RUNTIME_SOCKET",
+            "/runtime-x/sock-dir/containerd.sock",
+            "RUNTIME_SOCKET",
+        ),
+    ] {
+        for argument in ["--dry-run", "--no-daemon"] {
+            let output = host.toolkit().env(variable, path).arg(argument).output();
+            let output = output.expect("the program runs");
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{variable}: {text}");
+            let expected = format!(
+                "error: there is no `{}`, neither here nor",
+                path.rsplit_once('/').expect("a folder").0
+            );
+            assert!(text.contains(&expected) && text.contains("is it mounted?"), "{text}");
+            assert!(text.contains(&format!("by `{remedy}`\n")), "{text}");
+            assert!(!host.path("nvidia").exists() && !host.path("host/runtime-x").exists());
+        }
+    }
+    let output = host
+        .toolkit()
+        .env("RUNTIME_CONFIG", "/runtime-x/config-dir/config.toml")
+        .args(["--no-daemon", "--no-runtime-config"])
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!host.path("host/runtime-x").exists());
+}
+
+#[test]
+fn a_distribution_says_which_engine_it_is() {
+    let host = Host::new();
+    let toolkit = |runtime: Option<&str>| {
+        let mut command = host.toolkit();
+        command
+            .env_remove("RUNTIME")
+            .env("GPU_PRESET", "kubeadm")
+            .arg("--dry-run");
+        command.envs(runtime.map(|runtime| ("RUNTIME", runtime)));
+        command.output().expect("the program runs")
+    };
+    let output = toolkit(None);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("would write `/etc/containerd/config.toml`"), "{text}");
+    let output = toolkit(Some("docker"));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("`--preset` is for `--runtime=containerd`"), "{text}");
 }
 
 #[test]

@@ -49,6 +49,23 @@ pub struct Apply {
     /// What ends the waiting for the engine: then a change is not made or taken back, and what takes changes back is done
     /// all the same ([`Outcome::NotAwaited`]).
     pub stop: Stop,
+    /// Who is told of each step: an engine may be waited for long.
+    pub tell: fn(Step<'_>),
+}
+
+/// What is being done while a plan is carried out.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Step<'s> {
+    /// These files are written, and the engine is told to read them next.
+    Written(&'s [FileChange]),
+    /// The engine was told, if it is to be told, and is waited for.
+    Awaited(&'s Health),
+    /// The old files are back, and the engine is told to read them next.
+    TakenBack {
+        /// Why.
+        cause: &'s Error,
+    },
 }
 
 /// What carrying out a plan came to.
@@ -137,6 +154,9 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         let _ = kept.take_back();
         return Err(error);
     }
+    if !plan.is_empty() {
+        (how.tell)(Step::Written(&plan.changes));
+    }
     let Err(failure) = engine::restart_and_check(how) else {
         kept.end()?;
         return Ok(Outcome::Applied);
@@ -171,8 +191,10 @@ fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>, failure: &Failure) -> Re
         }
     }
     if failure.is_before_restart() && !kept.is_unfinished {
-        Ok(())
-    } else if how.stop.is_stopped() {
+        return Ok(());
+    }
+    (how.tell)(Step::TakenBack { cause: &failure.cause });
+    if how.stop.is_stopped() {
         engine::restart_without_waiting(how)
     } else {
         engine::restart_and_check(how).map_err(|failure| failure.cause)

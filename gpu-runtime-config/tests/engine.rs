@@ -184,6 +184,7 @@ impl Host {
             },
             health: Some(health),
             stop: Stop::default(),
+            tell: |_| {},
         }
     }
 
@@ -401,6 +402,7 @@ fn the_engine_is_told_and_not_the_one_that_made_its_socket() {
         },
         health: None,
         stop: Stop::default(),
+        tell: |_| {},
     };
     let outcome = host.carry_out_as(&host.plan("nvidia"), &how).expect("carried out");
     assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");

@@ -7,7 +7,7 @@ use gpu_core::root::Root;
 use gpu_runtime_config::{
     Lifetime, Plan, Preset, Settings,
     apply::{
-        self, Apply, Health, Lock, Outcome, Restart, Stop, containerd_version, read_containerd, read_crio,
+        self, Apply, Health, Lock, Outcome, Restart, Step, Stop, containerd_version, read_containerd, read_crio,
         read_file, read_receipt,
     },
     containerd::{self, Placement, Version},
@@ -217,6 +217,7 @@ impl Target {
         restart: Restart,
         health: Option<Health>,
         stop: &Stop,
+        tell: fn(Step<'_>),
         lock: &Lock,
     ) -> anyhow::Result<Outcome> {
         let how = Apply {
@@ -225,6 +226,7 @@ impl Target {
             restart,
             health,
             stop: stop.clone(),
+            tell,
         };
         Ok(apply::apply(plan, &how, lock)?)
     }

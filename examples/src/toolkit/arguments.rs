@@ -17,7 +17,7 @@ use crate::{
 /// The settings of `nvidia-ctk-installer` (v1.20) that this program has.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The folder on the host, seen here under the same path, that gets the folder `toolkit`
+    /// The folder on the host, seen here under the same path, that gets the folder `toolkit`; also set by `ROOT`
     #[arg(long, alias = "root", env = "TOOLKIT_INSTALL_DIR", value_name = "PATH",
           default_value_t = vendor::env_or("ROOT", "/usr/local/nvidia"))]
     pub(super) toolkit_install_dir: String,
@@ -26,14 +26,10 @@ pub(super) struct Arguments {
     #[arg(long, env = "TOOLKIT_SOURCE_ROOT", value_name = "PATH")]
     pub(super) toolkit_source_root: Option<PathBuf>,
 
-    /// The file that only one of these programs can hold
-    #[arg(
-        long,
-        env = "TOOLKIT_PID_FILE",
-        default_value = "/run/nvidia/toolkit/toolkit.pid",
-        value_name = "PATH"
-    )]
-    pub(super) pid_file: PathBuf,
+    /// The file that only one of these programs can hold, removed when it ends; also set by `PID_FILE`
+    #[arg(long, env = "TOOLKIT_PID_FILE", value_name = "PATH",
+          default_value_t = vendor::env_or("PID_FILE", "/run/nvidia/toolkit/toolkit.pid"))]
+    pid_file: String,
 
     /// Ends when the node is set up, and leaves it so
     #[arg(short, long, env = "NO_DAEMON", value_parser = vendor::parse_bool, num_args = 0..=1, require_equals = true,
@@ -49,9 +45,9 @@ pub(super) struct Arguments {
     #[arg(long)]
     pub(super) dry_run: bool,
 
-    /// The engine
-    #[arg(short, long, env = "RUNTIME", value_enum, default_value = "docker")]
-    pub(super) runtime: Engine,
+    /// The engine [default: docker; with a `--preset` other than auto: containerd]
+    #[arg(short, long, env = "RUNTIME", value_enum)]
+    runtime: Option<Engine>,
 
     /// The distribution of Kubernetes whose containerd it is, by which its files, socket and units are known: kubeadm, k3s,
     /// rke2, k0s, microk8s, eks, gke, aks, talos, bottlerocket, or auto for what the host shows (an addition of this program)
@@ -74,7 +70,8 @@ pub(super) struct Arguments {
     #[arg(long, env = "RUNTIME_EXECUTABLE_PATH", value_name = "PATH")]
     pub(super) executable_path: Option<PathBuf>,
 
-    /// The version of containerd [default: asked of that program] (an addition of this program)
+    /// The version of containerd [default: asked of that program; where nobody tells it, what is written suits all
+    /// versions, and a warning says so] (an addition of this program)
     #[arg(long, env = "GPU_CONTAINERD_VERSION", value_name = "VERSION")]
     pub(super) containerd_version: Option<Version>,
 
@@ -247,7 +244,18 @@ impl Arguments {
             };
             ensure!(self.is_read(source), bad());
         }
+        ensure!(
+            self.runtime() == Engine::Containerd || self.preset == Distribution::Auto,
+            BadUsage::new("`--preset` is for `--runtime=containerd`")
+        );
         self.is_default().map(drop)
+    }
+
+    pub(super) fn runtime(&self) -> Engine {
+        self.runtime.unwrap_or(match self.preset {
+            Distribution::Auto => Engine::Docker,
+            Distribution::Of(_) => Engine::Containerd,
+        })
     }
 
     /// Whether a source of settings is the engine's main file, here or on the host.
@@ -255,12 +263,16 @@ impl Arguments {
         let Some(path) = source.strip_prefix("file=") else {
             return matches!(source, "" | "command" | "file");
         };
-        let main = self.main().unwrap_or_else(|| self.runtime.main().into());
+        let main = self.main().unwrap_or_else(|| self.runtime().main().into());
         let on_host = |path: &Path| match path.strip_prefix(&self.host_root) {
             Ok(rest) => Path::new("/").join(rest),
             Err(_) => path.to_owned(),
         };
         on_host(Path::new(path)) == on_host(&main)
+    }
+
+    pub(super) fn pid_file(&self) -> &Path {
+        Path::new(&self.pid_file)
     }
 
     /// Where the programs are installed, here and on the host.
@@ -279,7 +291,13 @@ impl Arguments {
     }
 
     pub(super) fn main(&self) -> Option<PathBuf> {
-        or_older(self.config.as_ref(), self.runtime, "CONTAINERD_CONFIG", "DOCKER_CONFIG").map(PathBuf::from)
+        or_older(
+            self.config.as_ref(),
+            self.runtime(),
+            "CONTAINERD_CONFIG",
+            "DOCKER_CONFIG",
+        )
+        .map(PathBuf::from)
     }
 
     pub(super) fn drop_in(&self) -> Option<PathBuf> {
@@ -290,7 +308,13 @@ impl Arguments {
     }
 
     pub(super) fn socket(&self) -> Option<PathBuf> {
-        or_older(self.socket.as_ref(), self.runtime, "CONTAINERD_SOCKET", "DOCKER_SOCKET").map(PathBuf::from)
+        or_older(
+            self.socket.as_ref(),
+            self.runtime(),
+            "CONTAINERD_SOCKET",
+            "DOCKER_SOCKET",
+        )
+        .map(PathBuf::from)
     }
 
     pub(super) fn creates_control_nodes(&self) -> bool {
@@ -328,7 +352,7 @@ impl Arguments {
         if let Some(given) = self.set_as_default {
             return Ok(given);
         }
-        let variable = match self.runtime {
+        let variable = match self.runtime() {
             Engine::Containerd => "CONTAINERD_SET_AS_DEFAULT",
             Engine::Docker => "DOCKER_SET_AS_DEFAULT",
             Engine::Crio => return Ok(true),
@@ -347,7 +371,7 @@ impl Arguments {
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
         let name = or_older(
             self.runtime_name.as_ref(),
-            self.runtime,
+            self.runtime(),
             "CONTAINERD_RUNTIME_CLASS",
             "DOCKER_RUNTIME_NAME",
         );
@@ -358,7 +382,7 @@ impl Arguments {
             .enable_cdi_in_runtime
             .unwrap_or(self.cdi_enabled)
             .then(Cdi::default);
-        if self.runtime == Engine::Containerd {
+        if self.runtime() == Engine::Containerd {
             let prefixes = self.runtime_settings.annotation_prefixes();
             settings.container_annotations = prefixes.map(|prefix| format!("{prefix}*")).collect();
         }

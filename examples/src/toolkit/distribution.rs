@@ -35,7 +35,7 @@ const OWN_PLACES: [Preset; 4] = [Preset::K3s, Preset::Rke2, Preset::K0s, Preset:
 
 impl Distribution {
     /// The distribution, `None` for containerd's own places. A main file and a socket that are given say it; else the
-    /// sockets that there are do.
+    /// sockets that there are do, and where none is, because nothing runs, the folders.
     pub(super) fn on_host(
         self,
         host_root: &Path,
@@ -60,15 +60,22 @@ impl Distribution {
             Some(socket) => Path::new(preset.socket()) == socket,
             None => exists(preset.socket()),
         };
-        let candidates: Vec<Preset> = OWN_PLACES.into_iter().filter(is_there).collect();
-        if candidates.len() < 2 {
-            return Ok(candidates.first().copied());
-        }
         // k3s and RKE2 have one socket, and folders of their own.
         let has_folder = |preset: &Preset| {
             let main = PathBuf::from(preset.main());
             main.parent().and_then(Path::to_str).is_some_and(exists)
         };
+        let mut candidates: Vec<Preset> = OWN_PLACES.into_iter().filter(is_there).collect();
+        if candidates.is_empty() && socket.is_none() && !exists(Preset::Kubeadm.socket()) {
+            candidates.extend(OWN_PLACES.into_iter().filter(has_folder));
+            // Beside one of those, containerd's own folder says that it may as well be the one that is meant.
+            if !candidates.is_empty() {
+                candidates.extend(Some(Preset::Kubeadm).filter(has_folder));
+            }
+        }
+        if candidates.len() < 2 {
+            return Ok(candidates.first().copied());
+        }
         let mut with_folder = candidates.iter().copied().filter(has_folder);
         if let (Some(preset), None) = (with_folder.next(), with_folder.next()) {
             return Ok(Some(preset));
@@ -101,6 +108,18 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         assert_eq!(found(None, None), Ok(None));
+        make(Preset::MicroK8s.main());
+        assert_eq!(
+            found(None, None),
+            Ok(Some(Preset::MicroK8s)),
+            "it does not run, and is there"
+        );
+        make(Preset::Kubeadm.main());
+        let error = found(None, None).unwrap_err();
+        assert!(
+            error.contains(", of microk8s, kubeadm: say it by `--preset`"),
+            "{error}"
+        );
         make("/run/containerd/containerd.sock");
         assert_eq!(found(None, None), Ok(None));
         assert_eq!(found(None, Some(Preset::K0s.socket())), Ok(Some(Preset::K0s)));

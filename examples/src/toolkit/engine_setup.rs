@@ -3,13 +3,13 @@
 use anyhow::{Context as _, anyhow, bail};
 use gpu_runtime_config::{
     Plan, Preset,
-    apply::{Error, Lock, Outcome, Stop},
+    apply::{Error, Health, Lock, Outcome, Step, Stop},
     containerd::Version,
 };
 
 use super::{arguments::Arguments, configuration, installed_file::InstalledFile, restart};
 use crate::{
-    engine::{Engine, Target, news},
+    engine::{Target, news},
     program::print,
 };
 
@@ -57,10 +57,12 @@ impl EngineSetup {
         if let Some(note) = target.preset.and_then(Preset::note) {
             tracing::info!("{note}");
         }
-        if target.engine == Engine::Containerd && target.version.is_none() {
-            tracing::warn!("the version of containerd cannot be told: what is written suits all of them");
+        if let Some(plan) = &self.plan {
+            for warning in target.warnings(plan) {
+                tracing::warn!("{warning}");
+            }
+            tell(plan);
         }
-        self.plan.iter().for_each(tell);
     }
 
     /// Writes the installed programs' configuration and makes the engine offer the runtime.
@@ -107,6 +109,14 @@ impl EngineSetup {
             ))?;
         }
         let (restart, health) = restart::restart(arguments, target)?;
+        let deserted = |health: &&Health| health.socket.is_deserted(&target.host_root, &Stop::default());
+        if let Some(health) = health.as_ref().filter(deserted) {
+            tracing::warn!(
+                "nothing is behind `{}`: where {engine} is not started meanwhile, a run puts its old files back after {} s",
+                health.socket.path.display(),
+                health.timeout.as_secs()
+            );
+        }
         print(restart::announcement(engine, &restart, health.as_ref()))
     }
 
@@ -141,14 +151,15 @@ pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()
 fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock: &Lock) -> anyhow::Result<()> {
     let engine = target.engine.name();
     let (restart, health) = restart::restart(arguments, target)?;
+    let is_awaited = health.is_some();
     arguments.make_writable(target)?;
-    match target.apply(plan, restart, health, stop, lock)? {
+    match target.apply(plan, restart, health, stop, log, lock)? {
         Outcome::Unchanged => tracing::info!("{engine} is set as it should be: nothing written, nothing restarted"),
+        Outcome::Applied if is_awaited => tracing::info!("{engine} lives with its files as they are now"),
         Outcome::Applied => {
-            for change in &plan.changes {
-                let verb = if change.after.is_some() { "wrote" } else { "removed" };
-                tracing::info!("{verb} `{}`", change.path.display());
-            }
+            tracing::info!(
+                "{engine} has still to be restarted: `RUNTIME_RESTART_MODE=none` leaves that to somebody else"
+            );
         }
         Outcome::NotAwaited { untold: None } => {
             tracing::warn!("{engine} has its old files and is not waited for: look whether it runs");
@@ -162,11 +173,38 @@ fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock:
     Ok(())
 }
 
+fn log(step: Step<'_>) {
+    match step {
+        Step::Written(changes) => {
+            for change in changes {
+                let verb = if change.after.is_some() { "wrote" } else { "removed" };
+                tracing::info!("{verb} `{}`", change.path.display());
+            }
+        }
+        Step::Awaited(health) => tracing::info!(
+            "waiting for the engine behind `{}`, up to {} s",
+            health.socket.path.display(),
+            health.timeout.as_secs()
+        ),
+        Step::TakenBack { cause } => tracing::warn!("the old files are back: {cause}"),
+        _ => {}
+    }
+}
+
 fn rolled_back(engine: &str, cause: Error, still: Option<Error>) -> anyhow::Error {
     match still {
         None => anyhow!(cause).context(format!("{engine} has its old files back")),
-        Some(still) => anyhow!(still).context(format!(
-            "{engine} has its old files back and does not run with them either, after: {cause}"
-        )),
+        Some(still) => {
+            let remedy = match &still {
+                Error::Unhealthy { .. } => {
+                    " (where it listens elsewhere, say it by `RUNTIME_SOCKET`; `RUNTIME_RESTART_MODE=none` leaves restart and wait \
+                     to somebody else)"
+                }
+                _ => "",
+            };
+            anyhow!(still).context(format!(
+                "{engine} has its old files back and does not run with them either{remedy}, after: {cause}"
+            ))
+        }
     }
 }

@@ -2,28 +2,64 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    path::Path,
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
 
+/// The file, held. It is removed in the end, as by the vendor's program.
+#[derive(Debug)]
+pub(super) struct Held {
+    file: File,
+    path: PathBuf,
+}
+
 /// Takes the file, until what is returned is dropped: two of these programs on one node would undo each other's work.
-pub(super) fn hold(path: &Path) -> anyhow::Result<File> {
+pub(super) fn hold(path: &Path) -> anyhow::Result<Held> {
     let make = || {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
         File::options().create(true).truncate(false).write(true).open(path)
     };
-    let file = make().with_context(|| format!("cannot open `{}`", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => {
-            fs::write(path, format!("{}\n", std::process::id()))
-                .with_context(|| format!("cannot write `{}`", path.display()))?;
-            Ok(file)
+    loop {
+        let file = make().with_context(|| format!("cannot open `{}`", path.display()))?;
+        match file.try_lock() {
+            // One that ended since the file was opened has removed it: a third would make, and hold, another one.
+            Ok(()) if !is_at(&file, path)? => continue,
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!("another gpu-toolkit holds `{}`", path.display()),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock `{}`", path.display()));
+            }
         }
-        Err(TryLockError::WouldBlock) => bail!("another gpu-toolkit holds `{}`", path.display()),
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock `{}`", path.display())),
+        fs::write(path, format!("{}\n", std::process::id()))
+            .with_context(|| format!("cannot write `{}`", path.display()))?;
+        let path = path.to_owned();
+        return Ok(Held { file, path });
+    }
+}
+
+/// Whether a path leads to this file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let id = |status: fs::Metadata| (status.dev(), status.ino());
+    match fs::metadata(path) {
+        Ok(status) => Ok(id(status) == id(file.metadata()?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // While it is held nobody else's is at its path. What stands in its place, such as `/dev/null`, stays.
+        let is_plain = self.file.metadata().is_ok_and(|status| status.is_file());
+        if is_plain && is_at(&self.file, &self.path).unwrap_or(false) {
+            // Best effort: one that stays is held by nobody.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -46,7 +82,13 @@ mod tests {
         assert!(error.starts_with("another gpu-toolkit holds"), "{error}");
         assert!(is_held(&path));
         drop(first);
-        assert!(!is_held(&path));
-        hold(&path).unwrap();
+        assert!(!is_held(&path) && !path.exists());
+        let third = hold(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "somebody else's").unwrap();
+        drop(third);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "somebody else's");
+        drop(hold(Path::new("/dev/null")).unwrap());
+        assert!(Path::new("/dev/null").exists());
     }
 }

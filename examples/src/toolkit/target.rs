@@ -13,12 +13,12 @@ use crate::engine::{Engine, Target};
 impl Arguments {
     /// The engine's files as the host knows them.
     pub(super) fn target(&self) -> anyhow::Result<Target> {
-        let engine = self.runtime;
-        let folders = Folders::new(&self.host_root);
-        let main = folders.on_host(self.main(), &host::mains(engine))?;
+        let engine = self.runtime();
+        let folders = self.folders();
+        let main = folders.on_host(self.main(), &host::main(engine))?;
         let drop_in = match &self.drop_in_config_host_path {
             Some(path) if !path.as_os_str().is_empty() => Some(path.clone()),
-            _ => folders.on_host(self.drop_in(), &host::drop_ins(engine))?,
+            _ => folders.on_host(self.drop_in(), &host::drop_in(engine))?,
         };
         let Some(preset) = self.distribution(main.as_deref())? else {
             return Target::new(engine, &self.host_root, main, drop_in);
@@ -30,7 +30,7 @@ impl Arguments {
 
     /// Makes the folders of the engine's files writable beneath the host's root, where they are mounted apart.
     pub(super) fn make_writable(&self, target: &Target) -> anyhow::Result<()> {
-        let folders = Folders::new(&self.host_root);
+        let folders = self.folders();
         for (here, on_host) in [(self.main(), &target.main), (self.drop_in(), &target.drop_in)] {
             if let Some(here) = here {
                 folders.cover(&here, on_host)?;
@@ -45,7 +45,7 @@ impl Arguments {
     }
 
     fn distribution(&self, main: Option<&Path>) -> anyhow::Result<Option<Preset>> {
-        if self.runtime != Engine::Containerd {
+        if self.runtime() != Engine::Containerd {
             return Ok(None);
         }
         self.preset
@@ -53,6 +53,10 @@ impl Arguments {
     }
 
     fn given_socket(&self) -> anyhow::Result<Option<PathBuf>> {
-        Folders::new(&self.host_root).on_host(self.socket(), &host::sockets(self.runtime))
+        self.folders().on_host(self.socket(), &host::socket(self.runtime()))
+    }
+
+    fn folders(&self) -> Folders<'_> {
+        Folders::new(&self.host_root, !self.no_runtime_config)
     }
 }

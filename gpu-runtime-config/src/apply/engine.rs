@@ -10,7 +10,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
-    Apply, Error, Socket, Stop,
+    Apply, Error, Socket, Step, Stop,
     patience::Patience,
     program::{on_host, run},
     socket::{LIMIT, is_nobody},
@@ -79,6 +79,7 @@ pub(super) fn restart_and_check(how: &Apply) -> Result<(), Failure> {
     });
     restart(how).map_err(|cause| Failure { cause, is_told: false })?;
     let Some(health) = &how.health else { return Ok(()) };
+    (how.tell)(Step::Awaited(health));
     let replaced = health.new_process && how.restart != Restart::None;
     let lives = wait(how, health, before.flatten().filter(|_| replaced));
     lives.map_err(|cause| Failure { cause, is_told: true })

@@ -19,7 +19,7 @@ use rustix::{
     process::Pid,
 };
 
-use super::{host_path::resolve, patience::Patience};
+use super::{Stop, host_path::resolve, patience::Patience};
 
 /// How long an engine may take to accept a connection and to answer: one that systemd starts for it has to start first.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -57,6 +57,18 @@ impl Socket {
             path: path.into(),
             http: true,
         }
+    }
+
+    /// Whether nobody can be behind it now. An engine that speaks HTTP is not asked, as systemd would start it for that: of
+    /// such a one it is told only that there is no socket.
+    pub fn is_deserted(&self, host_root: &Path, stop: &Stop) -> bool {
+        let Ok(path) = resolve(host_root, &self.path) else {
+            return false;
+        };
+        if self.http {
+            return !path.exists();
+        }
+        connected(&path, Patience::of(LIMIT, stop)).is_err_and(|error| is_nobody(&error))
     }
 
     /// The process behind it; `None` if it is in a process namespace that is not visible from here.

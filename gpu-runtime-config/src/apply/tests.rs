@@ -55,6 +55,7 @@ impl Node {
             restart: Restart::None,
             health,
             stop: Stop::default(),
+            tell: |_| {},
         }
     }
 

@@ -33,7 +33,7 @@ fn as_seen_from_here(target: &Target, mut notice: Notice) -> Notice {
 
 /// Carries a plan out under the lock.
 pub(super) fn carry_out(target: &Target, plan: &Plan, lock: &Lock) -> anyhow::Result<()> {
-    match target.apply(plan, Restart::None, None, &Stop::default(), lock)? {
+    match target.apply(plan, Restart::None, None, &Stop::default(), |_| {}, lock)? {
         Outcome::Unchanged => remark("Nothing to change"),
         Outcome::Applied => {
             for change in &plan.changes {
