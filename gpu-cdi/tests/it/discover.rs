@@ -183,10 +183,21 @@ fn a_regular_file_is_a_device_node_only_if_told_so() {
     let root = DriverRoot::empty();
     root.file("dev/nvidia0", b"");
     root.link("dev/nvidia1", "/dev/null");
+    root.file("dev/nvidiactl", b"");
     let mut config = root.config();
-    assert_eq!(DriverFiles::discover(&config).unwrap().device_nodes.len(), 2);
+    assert_eq!(DriverFiles::discover(&config).unwrap().device_nodes.len(), 3);
     config.device_rule = DeviceRule::CharacterDevice;
-    assert_eq!(DriverFiles::discover(&config).unwrap().device_nodes, []);
+    let files = DriverFiles::discover(&config).unwrap();
+    assert_eq!(files.device_nodes, []);
+    let others = [
+        ("/dev/nvidia0", "a regular file"),
+        ("/dev/nvidia1", "a symbolic link"),
+        ("/dev/nvidiactl", "a regular file"),
+    ];
+    let not_devices = others.map(|(path, what)| (path.to_owned(), what.to_owned()));
+    assert_eq!(files.not_devices, not_devices.into());
+    let control = "`/dev/nvidiactl` is a regular file and no device in the device root";
+    assert!(files.missing()[1].starts_with(control), "{:?}", files.missing());
 }
 
 #[test]
