@@ -48,21 +48,38 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<String>, FileError>
 /// What the operating system answers, [`io::ErrorKind::InvalidInput`] for a folder, a pipe or a device, and
 /// [`io::ErrorKind::FileTooLarge`].
 pub fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    // Not to be held up by a FIFO that stands where a file should.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    read_at_most(rustix::fs::openat(CWD, path, flags, Mode::empty())?, limit)
+    read_at_most(open(path)?, limit)
 }
 
-/// What an open regular file holds from here on, if that is at most `limit` bytes.
-pub(crate) fn read_at_most(file: OwnedFd, limit: u64) -> io::Result<Vec<u8>> {
+/// The first `most` bytes of a regular file, or all if it has fewer; no more is asked of the kernel, which may ask the hardware
+/// for each.
+///
+/// # Errors
+/// As [`read_bytes`], of a long file none.
+pub fn read_start(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    regular(open(path)?)?.take(most as u64).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// Not to be held up by a FIFO that stands where a file should.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}
+
+fn regular(file: OwnedFd) -> io::Result<File> {
     let stat = rustix::fs::fstat(&file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
+    Ok(File::from(file))
+}
+
+/// What an open regular file holds from here on, if that is at most `limit` bytes.
+pub(crate) fn read_at_most(file: OwnedFd, limit: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::from(file)
-        .take(limit.saturating_add(1))
-        .read_to_end(&mut content)?;
+    regular(file)?.take(limit.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > limit {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
@@ -103,9 +120,12 @@ mod tests {
         fs::write(&file, "12345").unwrap();
         check(&file, 5, Ok("12345"));
         check(&file, 4, Err("longer than 4 bytes"));
+        assert_eq!(read_start(&file, 4).unwrap(), b"1234");
+        assert_eq!(read_start(&file, 6).unwrap(), b"12345");
         let fifo = folder.path().join("fifo");
         rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         check(&fifo, 4, Err("not a regular file"));
+        assert!(read_start(&fifo, 4).is_err());
         check(folder.path(), 4, Err("not a regular file"));
         check(Path::new("/dev/zero"), 4, Err("not a regular file"));
         fs::write(&file, [0xff]).unwrap();

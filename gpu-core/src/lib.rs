@@ -74,7 +74,7 @@ pub use crate::error::{Error, Result};
 pub use crate::{
     change::Change,
     driver::{CudaVersion, Driver, DriverVersion, ParseVersionError},
-    file::{FileError, read_bytes},
+    file::{FileError, read_bytes, read_start},
     gpu::{Ecc, Gpu, Memory, PcieLink, PowerLimit, RemappedRows},
     inventory::Inventory,
     mig::{

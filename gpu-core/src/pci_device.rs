@@ -2,11 +2,7 @@ use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    FileError, PciAddress, PciId, VgpuHost,
-    file::{PAGE, read_bytes},
-    sysfs,
-};
+use crate::{FileError, PciAddress, PciId, VgpuHost, file::read_start, sysfs};
 
 /// NVIDIA's devices on a node's PCI bus, as the kernel sees them: without NVML, and also where no driver is loaded.
 ///
@@ -153,12 +149,14 @@ fn read_device(
             .of(sysfs::target_name(&folder, "physfn"))
             .and_then(|address| address.parse().ok()),
         // A caller that may not read it is as one that reads 64 bytes of it: the mark is out of its sight.
-        vgpu_host: read_bytes(&folder.join("config"), PAGE).ok().and_then(|config| {
-            VgpuHost::parse(&config).unwrap_or_else(|error| {
-                or_problem.0.push(format!("{address}: {error}"));
-                None
-            })
-        }),
+        vgpu_host: read_start(&folder.join("config"), VgpuHost::CONFIG_SIZE)
+            .ok()
+            .and_then(|config| {
+                VgpuHost::parse(&config).unwrap_or_else(|error| {
+                    or_problem.0.push(format!("{address}: {error}"));
+                    None
+                })
+            }),
     }))
 }
 

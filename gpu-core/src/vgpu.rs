@@ -17,6 +17,9 @@ pub struct VgpuHost {
 
 impl VgpuHost {
     /// How much of the configuration space is needed. An unprivileged reader gets 64 bytes.
+    ///
+    /// Read no more of sysfs's file `config`: the kernel asks the device for each byte. In a virtual machine with an H200 all of it,
+    /// 4,096 bytes, took 23 ms, and these 2 ms.
     pub const CONFIG_SIZE: usize = 256;
 
     /// Looks for the mark in the first [256 bytes](Self::CONFIG_SIZE) of a device's configuration space.

@@ -9,7 +9,7 @@ pub struct Parts {
     /// [`Gpu::nvlinks`](crate::Gpu::nvlinks). The time grows with the square of the number of GPUs.
     pub topology: bool,
     /// What makes no difference to who may use a GPU: power limits, PCIe link, ECC mode and errors, serial, part and module
-    /// number, VBIOS. About 8 ms a GPU.
+    /// number, VBIOS, and the mark of a vGPU host. About 10 ms a GPU.
     pub board: bool,
     /// The MIG profiles of a GPU whose MIG mode is off; those of one whose mode is on are always read, since its instances
     /// are found by them. At least 7 ms a GPU.

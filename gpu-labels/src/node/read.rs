@@ -1,15 +1,11 @@
-use std::{
-    fs::{self, File},
-    io::{self, Read as _},
-    path::Path,
-};
+use std::{fs, io, path::Path};
 
-use gpu_core::{PciDevice, PciInventory, VgpuHost};
+use gpu_core::{PciDevice, PciInventory, VgpuHost, read_start};
 
 use super::{Node, PciFunction, Vgpu};
 
 /// More than any firmware's name for its machine; longer files are something else.
-const LONGEST_MACHINE: u64 = 4096;
+const LONGEST_MACHINE: usize = 4096;
 
 impl Node {
     /// Reads a node: its machine's type of a file, and its PCI bus below `host_root`.
@@ -47,7 +43,7 @@ impl Node {
 }
 
 fn machine(path: &Path) -> io::Result<String> {
-    let bytes = start(path, LONGEST_MACHINE)?;
+    let bytes = read_start(path, LONGEST_MACHINE)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
@@ -56,17 +52,6 @@ fn bus(host_root: &Path) -> Result<PciInventory, String> {
     let buses = host_root.join("sys/bus");
     fs::metadata(&buses).map_err(|error| format!("cannot look for PCI devices in `{}`: {error}", buses.display()))?;
     PciInventory::read(host_root).map_err(|error| format!("{error}: {}", error.source))
-}
-
-/// The first bytes of a file.
-fn start(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // A pipe would be waited for.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn function(host_root: &Path, device: &PciDevice) -> PciFunction {
@@ -81,7 +66,7 @@ fn function(host_root: &Path, device: &PciDevice) -> PciFunction {
 
 /// Tells no mark from one that is out of sight, which [`PciDevice`] does not.
 fn vgpu(path: &Path) -> Vgpu {
-    match start(path, VgpuHost::CONFIG_SIZE as u64) {
+    match read_start(path, VgpuHost::CONFIG_SIZE) {
         Ok(config) if config.len() < VgpuHost::CONFIG_SIZE => Vgpu::Unknown {
             reason: format!("`{}` shows {} bytes to this process", path.display(), config.len()),
         },
@@ -187,8 +172,8 @@ mod tests {
             assert_eq!(node.machine, None);
             assert!(problems[0].ends_with(expected), "{problems:?}");
         }
-        check("/dev/zero", "`/dev/zero`: it is no file");
-        check("/", "`/`: it is no file");
+        check("/dev/zero", "`/dev/zero`: not a regular file");
+        check("/", "`/`: not a regular file");
         check("/nowhere", "`/nowhere`: No such file or directory (os error 2)");
         let folder = tempfile::tempdir().unwrap();
         let long = folder.path().join("long");

@@ -10,7 +10,7 @@ use super::super::{Parts, guard::Progress, raw};
 use crate::{
     AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Ecc, FileError, Gpu, GpuUuid, Memory, Pci,
     PciAddress, PciId, PcieLink, PowerLimit, Problem, ProblemKind, RecoveryAction, RemappedRows, Result, VgpuHost,
-    VirtualizationMode, file, sysfs,
+    VirtualizationMode, read_start, sysfs,
 };
 
 /// What [`Parts::board`] stands for.
@@ -23,6 +23,7 @@ struct Board {
     serial: Option<String>,
     part_number: Option<String>,
     vbios_version: Option<String>,
+    vgpu_host: Option<VgpuHost>,
 }
 
 /// One GPU while it is being read: what is known of it so far, for the words of a problem.
@@ -62,7 +63,7 @@ impl<'a> Reader<'a> {
         let memory = self.memory(&device)?;
         let folder = sysfs::device(host_root, pci.address);
         let board = if parts.board {
-            self.board(&device)?
+            self.board(&device, &folder)?
         } else {
             Board::default()
         };
@@ -91,7 +92,7 @@ impl<'a> Reader<'a> {
                 .offered("nvmlDeviceGetAddressingMode", || raw::fabric::addressing_mode(&device))?
                 .map(AddressingMode::from_nvml),
             virtualization: self.virtualization(&device)?,
-            vgpu_host: self.vgpu_host(&folder),
+            vgpu_host: board.vgpu_host,
             module_id: board.module_id,
             pci,
             fabric: self.fabric(&device)?,
@@ -115,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok((gpu, device))
     }
 
-    fn board(&mut self, device: &Device<'_>) -> Result<Board, Problem> {
+    fn board(&mut self, device: &Device<'_>, folder: &Path) -> Result<Board, Problem> {
         Ok(Board {
             module_id: self.offered("nvmlDeviceGetModuleId", || raw::fabric::module_id(device))?,
             ecc: self.ecc(device)?,
@@ -124,6 +125,7 @@ impl<'a> Reader<'a> {
             serial: self.offered("nvmlDeviceGetSerial", || raw::text::serial(device))?,
             part_number: self.offered("nvmlDeviceGetBoardPartNumber", || raw::text::board_part_number(device))?,
             vbios_version: self.offered("nvmlDeviceGetVbiosVersion", || raw::text::vbios_version(device))?,
+            vgpu_host: self.vgpu_host(folder),
         })
     }
 
@@ -282,7 +284,7 @@ impl<'a> Reader<'a> {
     fn vgpu_host(&mut self, folder: &Path) -> Option<VgpuHost> {
         let path = folder.join("config");
         // A caller that may not read it is as one that reads 64 bytes of it: the mark is out of its sight.
-        let config = file::read_bytes(&path, file::PAGE).ok()?;
+        let config = read_start(&path, VgpuHost::CONFIG_SIZE).ok()?;
         VgpuHost::parse(&config).unwrap_or_else(|error| {
             self.incomplete(&format!("read {}", path.display()), error.to_string());
             None
