@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{Error, Result};
@@ -5,6 +7,8 @@ use crate::{ANNOTATION_PREFIX, Companion, Kind, QualifiedName, annotated_devices
 
 /// Mounts that name devices have this source, since nothing is to be mounted.
 const MOUNT_SOURCE: &str = "/dev/null";
+/// Mounts beneath this one name IMEX channels.
+const IMEX_MOUNT: &str = "imex/";
 const PRIVILEGE: &str = "CAP_SYS_ADMIN";
 
 /// Variables that ask, by the value `enabled`, for devices beside the GPUs.
@@ -63,37 +67,35 @@ pub struct Request {
 /// [`Error::Request`] if a name is none.
 pub fn requested(config: &Value, policy: &RequestPolicy) -> Result<Request> {
     let mut request = without_companions(config, policy)?;
-    let heard = policy.environment_when_unprivileged || is_privileged(config);
-    if heard && !request.devices.is_empty() {
+    if !request.devices.is_empty() {
         request.companions = companions(config, policy)?;
     }
     Ok(request)
 }
 
-/// The devices that variables ask for beside GPUs, of kinds of their own.
+/// The devices that are asked for beside GPUs, of kinds of their own: by variables, and IMEX channels also by mounts.
 fn companions(config: &Value, policy: &RequestPolicy) -> Result<Vec<QualifiedName>> {
+    let heard = policy.environment_when_unprivileged || is_privileged(config);
     let vendor = policy.default_kind.vendor();
     let mut asked = Vec::new();
     for (variable, companion) in COMPANIONS {
-        if variables(config)
-            .rev()
-            .find(|(key, _)| *key == variable)
-            .is_some_and(|(_, value)| value == "enabled")
-        {
+        if heard && last(config, variable).is_some_and(|(_, value)| value == "enabled") {
             asked.push(format!("{vendor}/{companion}={}", names::ALL));
         }
     }
-    let channels = variables(config).rev().find(|(key, _)| *key == names::IMEX_CHANNELS);
-    let channels = channels
-        .into_iter()
-        .flat_map(|(_, value)| value.split(','))
-        .map(str::trim);
-    for channel in channels.filter(|channel| !channel.is_empty()) {
+    let mut channels = mounted_channels(config, policy);
+    let mut place = mounts();
+    if channels.is_empty() && heard {
+        channels = selected(last(config, names::IMEX_CHANNELS).as_slice());
+        // Nobody gets all channels by the word.
+        channels.retain(|channel| channel != names::ALL);
+        place = variable(names::IMEX_CHANNELS);
+    }
+    for channel in &channels {
         let channel = channel.strip_prefix("channel").unwrap_or(channel);
         asked.push(format!("{vendor}/{}={channel}", names::IMEX_CHANNEL_CLASS));
     }
     let asked = asked.iter().map(|name| name.parse());
-    let place = variable(names::IMEX_CHANNELS);
     asked
         .collect::<Result<_, _>>()
         .map_err(|source| Error::Request { place, source })
@@ -104,14 +106,9 @@ fn without_companions(config: &Value, policy: &RequestPolicy) -> Result<Request>
     if !devices.is_empty() {
         return Ok(Request::for_devices(devices));
     }
-    let mounts = if policy.volume_mounts {
-        from_mounts(config)
-    } else {
-        Vec::new()
-    };
-    if !mounts.is_empty() {
-        let place = || format!("mounts beneath `{}`", names::DEVICE_MOUNTS);
-        return Ok(Request::for_devices(named(&mounts, policy, place)?));
+    let mounted = from_mounts(config, policy);
+    if !mounted.is_empty() {
+        return Ok(Request::for_devices(named(&mounted, policy, mounts)?));
     }
     let (variables, names) = from_environment(config, policy);
     if !names.is_empty() && !policy.environment_when_unprivileged && !is_privileged(config) {
@@ -154,46 +151,86 @@ fn from_annotations(config: &Value, policy: &RequestPolicy) -> Result<Vec<Qualif
     Ok(devices)
 }
 
-/// Names of devices; `cdi/vendor/class/name` is a qualified one.
-fn from_mounts(config: &Value) -> Vec<String> {
-    let mounts = config["mounts"].as_array().into_iter().flatten();
-    mounts
-        .filter(|mount| mount["source"] == MOUNT_SOURCE)
-        .filter_map(|mount| mount["destination"].as_str()?.strip_prefix(names::DEVICE_MOUNTS))
+/// Names of devices; `cdi/vendor/class/name` and `cdi/vendor/class=name` are qualified ones.
+fn from_mounts(config: &Value, policy: &RequestPolicy) -> Vec<String> {
+    mounted(config, policy)
+        .filter(|name| !name.starts_with(IMEX_MOUNT))
         .map(|name| {
-            let qualified = || {
-                let (kind, name) = name.strip_prefix("cdi/")?.rsplit_once('/')?;
-                Some(format!("{kind}={name}"))
-            };
-            qualified().unwrap_or_else(|| name.to_owned())
+            let qualified = name.strip_prefix("cdi/").map(|name| match name.rsplit_once('/') {
+                Some((kind, name)) if !name.contains('=') => format!("{kind}={name}"),
+                _ => name.to_owned(),
+            });
+            qualified.unwrap_or_else(|| name.to_owned())
         })
-        .filter(|name| !name.is_empty())
         .collect()
+}
+
+fn mounted_channels(config: &Value, policy: &RequestPolicy) -> Vec<String> {
+    let channels = mounted(config, policy).filter_map(|name| name.strip_prefix(IMEX_MOUNT));
+    channels.map(str::to_owned).collect()
+}
+
+/// What the mounts name, if they may.
+fn mounted<'a>(config: &'a Value, policy: &RequestPolicy) -> impl Iterator<Item = &'a str> {
+    let mounts = config["mounts"].as_array().filter(|_| policy.volume_mounts);
+    let mounts = mounts.into_iter().flatten();
+    let mounts = mounts.filter_map(|mount| Some((mount["source"].as_str()?, mount["destination"].as_str()?)));
+    mounts
+        // As paths, in which `/` twice or in the end means nothing.
+        .filter(|(source, _)| Path::new(source) == Path::new(MOUNT_SOURCE))
+        .filter_map(|(_, destination)| Path::new(destination).strip_prefix(names::DEVICE_MOUNTS).ok()?.to_str())
+        .map(|name| name.trim_end_matches('/'))
+        .filter(|name| !name.is_empty())
+}
+
+fn mounts() -> String {
+    format!("mounts beneath `{}`", names::DEVICE_MOUNTS)
 }
 
 /// Names of devices, and the variables that hold them.
 fn from_environment<'a>(config: &'a Value, policy: &RequestPolicy) -> (Vec<&'a str>, Vec<String>) {
-    // The last one counts, as for the process that gets them.
-    let found = |name: &str| variables(config).rev().find(|(key, _)| *key == name);
-    let swarm: Vec<_> = policy.swarm_resources.iter().filter_map(|name| found(name)).collect();
+    let swarm: Vec<_> = policy
+        .swarm_resources
+        .iter()
+        .filter_map(|name| last(config, name))
+        .collect();
+    let says = |name: &str| last(config, name).filter(|(_, value)| !value.is_empty());
     let asking = if swarm.is_empty() {
-        match (found(names::VISIBLE_DEVICES), found(names::CUDA_VERSION)) {
+        match (last(config, names::VISIBLE_DEVICES), says(names::CUDA_VERSION)) {
             (Some(asking), _) => vec![asking],
             // Images of CUDA before version 9 meant it without saying so.
-            (None, Some((variable, _))) if found(names::REQUIRE_CUDA).is_none() => vec![(variable, names::ALL)],
+            (None, Some((variable, _))) if says(names::REQUIRE_CUDA).is_none() => vec![(variable, names::ALL)],
             _ => Vec::new(),
         }
     } else {
         swarm
     };
-    let asked = asking.iter().flat_map(|(_, value)| value.split(',')).map(str::trim);
-    let asked = asked.filter(|name| !matches!(*name, "" | names::VISIBLE_DEVICES_VOID | names::NONE));
-    let names = asked.map(str::to_owned).collect();
+    let names = selected(&asking);
     (asking.into_iter().map(|(variable, _)| variable).collect(), names)
+}
+
+/// The names in these values, as the vendor's runtime takes them (`internal/config/image` of v1.20): `void` anywhere is
+/// nothing, and else the first `all` or `none` is all that counts.
+fn selected(variables: &[(&str, &str)]) -> Vec<String> {
+    let names = variables.iter().flat_map(|(_, value)| value.split(',')).map(str::trim);
+    let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+    if names.contains(&names::VISIBLE_DEVICES_VOID) {
+        return Vec::new();
+    }
+    match names.iter().find(|name| matches!(**name, names::ALL | names::NONE)) {
+        Some(&names::ALL) => vec![names::ALL.to_owned()],
+        Some(_) => Vec::new(),
+        None => names.into_iter().map(str::to_owned).collect(),
+    }
 }
 
 fn variable(name: &str) -> String {
     format!("the variable `{name}`")
+}
+
+/// The variable of this name that the process gets: the last one counts.
+fn last<'a>(config: &'a Value, name: &str) -> Option<(&'a str, &'a str)> {
+    variables(config).rev().find(|(key, _)| *key == name)
 }
 
 fn variables(config: &Value) -> impl DoubleEndedIterator<Item = (&str, &str)> {
@@ -259,12 +296,70 @@ mod tests {
             &["NVIDIA_VISIBLE_DEVICES=v.com/nic=eth0,0:1"],
             &["v.com/nic=eth0", "nvidia.com/gpu=0:1"],
         );
-        for nothing in ["void", "none", ""] {
-            check(&[&format!("NVIDIA_VISIBLE_DEVICES={nothing}"), "CUDA_VERSION=8.0"], &[]);
-        }
-        check(&["CUDA_VERSION=8.0"], &["nvidia.com/gpu=all"]);
-        check(&["CUDA_VERSION=12.4", "NVIDIA_REQUIRE_CUDA=cuda>=12.4"], &[]);
         check(&["PATH=/bin"], &[]);
+    }
+
+    #[test]
+    fn void_all_and_none_count_as_they_do_for_the_vendor() {
+        #[track_caller]
+        fn check_value(value: &str, expected: &[&str]) {
+            // A variable that is there, whatever it says, makes nothing of what the image's age would mean.
+            for variables in [&["CUDA_VERSION=8.0"][..], &[]] {
+                let asking = format!("NVIDIA_VISIBLE_DEVICES={value}");
+                let variables = [&[asking.as_str()], variables].concat();
+                check(&env(&variables), &RequestPolicy::default(), expected);
+            }
+        }
+        for nothing in [
+            "",
+            " ",
+            ",",
+            " , ,",
+            "void",
+            " void ",
+            "none",
+            "void,0",
+            "0,void",
+            "all,void",
+            "void,all",
+            "none,0",
+            "0,none",
+            "none,all",
+            "0,none,all",
+            "none,none",
+        ] {
+            check_value(nothing, &[]);
+        }
+        for all in [
+            "all",
+            "all,77",
+            "77, all",
+            "all,none",
+            "0,all,none",
+            "all,all",
+            ",all,",
+            "v.com/nic=eth0,all",
+            "all,../x",
+        ] {
+            check_value(all, &["nvidia.com/gpu=all"]);
+        }
+        check_value(",0,, 1 ,0,", &["nvidia.com/gpu=0", "nvidia.com/gpu=1"]);
+        check_value("Void,ALL", &["nvidia.com/gpu=Void", "nvidia.com/gpu=ALL"]);
+    }
+
+    #[test]
+    fn images_from_before_cuda_9_ask_for_all() {
+        #[track_caller]
+        fn check_age(variables: &[&str], all: bool) {
+            let expected: &[&str] = if all { &["nvidia.com/gpu=all"] } else { &[] };
+            check(&env(variables), &RequestPolicy::default(), expected);
+        }
+        check_age(&["CUDA_VERSION=8.0"], true);
+        check_age(&["CUDA_VERSION="], false);
+        check_age(&["CUDA_VERSION=8.0", "CUDA_VERSION="], false);
+        check_age(&["CUDA_VERSION=8.0", "NVIDIA_REQUIRE_CUDA="], true);
+        check_age(&["CUDA_VERSION=12.4", "NVIDIA_REQUIRE_CUDA=cuda>=12.4"], false);
+        check_age(&["NVIDIA_REQUIRE_CUDA=cuda>=12.4"], false);
     }
 
     #[test]
@@ -275,12 +370,19 @@ mod tests {
             |name: &str| json!({ "source": "/dev/null", "destination": format!("{}{name}", names::DEVICE_MOUNTS) });
         config["mounts"] = json!([
             { "source": "/x", "destination": format!("{}5", names::DEVICE_MOUNTS) },
-            mount("1"),
+            { "source": "//dev/null", "destination": "/var/run//nvidia-container-devices/1/" },
+            mount(""),
             mount("cdi/v.com/nic/eth0"),
+            mount("cdi/v.com/nic=eth1"),
+            mount("imex/3"),
         ]);
         check(&config, &policy, &["nvidia.com/gpu=0"]);
         policy.volume_mounts = true;
-        check(&config, &policy, &["nvidia.com/gpu=1", "v.com/nic=eth0"]);
+        check(
+            &config,
+            &policy,
+            &["nvidia.com/gpu=1", "v.com/nic=eth0", "v.com/nic=eth1"],
+        );
         config["annotations"] = json!({ "cdi.k8s.io/plugin_0": "k8s.v.com/gpu=7", "other/x": "y" });
         check(&config, &policy, &["k8s.v.com/gpu=7"]);
     }
@@ -320,8 +422,31 @@ mod tests {
             ]
         );
         assert!(companions(&variables[1..], &policy).is_empty(), "none without a GPU");
+        for (value, expected) in [
+            ("all", &[][..]),
+            ("all,0", &[]),
+            ("void,0", &[]),
+            ("none", &[]),
+            (" 0,,1", &["nvidia.com/imex-channel=0", "nvidia.com/imex-channel=1"]),
+        ] {
+            let variables = [variables[0], &format!("NVIDIA_IMEX_CHANNELS={value}")];
+            assert_eq!(companions(&variables, &policy), expected, "{value}");
+        }
         policy.environment_when_unprivileged = false;
         assert!(companions(&variables, &policy).is_empty());
+        policy.volume_mounts = true;
+        let mount =
+            |name: &str| json!({ "source": "/dev/null", "destination": format!("{}{name}", names::DEVICE_MOUNTS) });
+        let mut config = env(&variables);
+        config["mounts"] = json!([mount("0"), mount("imex/2")]);
+        let request = requested(&config, &policy).unwrap();
+        assert_eq!(devices(&request), ["nvidia.com/gpu=0"]);
+        let channels: Vec<_> = request.companions.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            channels,
+            ["nvidia.com/imex-channel=2"],
+            "mounts count before variables that do not count"
+        );
     }
 
     #[test]
