@@ -141,15 +141,14 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
     }
     let root = &how.host_root;
     let kept = Kept::of(plan, how)?;
+    clean_up(plan, how, &kept)?;
     if plan.is_empty() && !kept.is_unfinished {
         kept.is_unchanged()?;
         return Ok(Outcome::Unchanged);
     }
-    for change in &plan.changes {
-        disk::clean_up(root, &change.path)?;
-    }
-    kept.begin()?;
+    let end = kept.begin()?;
     if let Err(error) = disk::write_all(root, &plan.changes) {
+        drop(end);
         // Best effort: the error that matters is the one above.
         let _ = kept.take_back();
         return Err(error);
@@ -158,11 +157,11 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         (how.tell)(Step::Written(&plan.changes));
     }
     let Err(failure) = engine::restart_and_check(how) else {
-        kept.end()?;
+        kept.end(end)?;
         return Ok(Outcome::Applied);
     };
     if is_taking_back && how.stop.is_stopped() {
-        kept.end()?;
+        kept.end(end)?;
         let told = if failure.is_told {
             Ok(())
         } else {
@@ -170,9 +169,20 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         };
         return Ok(Outcome::NotAwaited { untold: told.err() });
     }
+    drop(end);
     let still = roll_back(plan, how, &kept, &failure).err();
     let cause = failure.cause;
     Ok(Outcome::RolledBack { cause, still })
+}
+
+/// Removes what a process that was killed left of any file that this crate writes, be it as it should be now: CRI-O reads
+/// whatever lies beside its drop-in.
+fn clean_up(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
+    let receipt = receipt_path(&how.main);
+    let changed = plan.changes.iter().map(|change| change.path.as_path());
+    let ours = kept.during.iter().flat_map(Receipt::paths);
+    let mut paths = changed.chain(ours).chain([how.main.as_path(), &receipt]);
+    paths.try_for_each(|path| disk::clean_up(&how.host_root, path))
 }
 
 /// Gives the files back, and has the engine read them, unless it still runs with them.
