@@ -1,7 +1,7 @@
 //! Files that are there whole or not at all.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::{self, File},
     io::{self, Read},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, fchown},
@@ -75,7 +75,7 @@ pub(crate) fn clean_up(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(feature = "toolkit")]
-fn is_left_of(name: &OsStr, other: &OsStr) -> bool {
+fn is_left_of(name: &std::ffi::OsStr, other: &std::ffi::OsStr) -> bool {
     let rest = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
     let rest = rest.and_then(|rest| rest.strip_suffix(TEMPORARY.as_bytes()));
     rest.is_some_and(|rest| matches!(rest, [b'.', number @ ..] if number.iter().all(u8::is_ascii_digit)))

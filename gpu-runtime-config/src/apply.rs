@@ -129,7 +129,8 @@ pub fn is_due(plan: &Plan, host_root: &Path, main: &Path) -> Result<bool, Error>
 ///
 /// # Errors
 /// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted; where it is the receipt that cannot
-/// be written at the end, all is done, and the engine will be restarted once more. [`Error::Stopped`] if a change was not to be
+/// be written at the end, all is done, and the engine will be restarted once more. [`Error::NotTakenBack`] where the engine did
+/// not live and the files could not be given back: the receipt still names them. [`Error::Stopped`] if a change was not to be
 /// waited for before it began: nothing is done. That the engine did not live is not an
 /// error but [`Outcome::RolledBack`], and so is that it was not to be waited for any longer: then the engine has been
 /// told to read its old files if it may have read the new ones, and nothing is known of it. What takes changes back is not
@@ -170,7 +171,11 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         return Ok(Outcome::NotAwaited { untold: told.err() });
     }
     drop(end);
-    let still = roll_back(plan, how, &kept, &failure).err();
+    if let Err(source) = put_back(plan, how, &kept) {
+        let (cause, source) = (Box::new(failure.cause), Box::new(source));
+        return Err(Error::NotTakenBack { cause, source });
+    }
+    let still = restart_as_before(how, &kept, &failure).err();
     let cause = failure.cause;
     Ok(Outcome::RolledBack { cause, still })
 }
@@ -185,21 +190,24 @@ fn clean_up(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
     paths.try_for_each(|path| disk::clean_up(&how.host_root, path))
 }
 
-/// Gives the files back, and has the engine read them, unless it still runs with them.
-fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>, failure: &Failure) -> Result<(), Error> {
+fn put_back(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
     let root = &how.host_root;
     match &kept.during {
         // What brought the engine down was written by one that did not live to see it.
         Some(unfinished) if plan.is_empty() => {
             disk::write_all(root, &taken_back(root, unfinished)?)?;
-            kept.forget()?;
+            kept.forget()
         }
         _ => {
             let back: Vec<_> = plan.changes.iter().rev().map(FileChange::inverse).collect();
             disk::write_all(root, &back)?;
-            kept.take_back()?;
+            kept.take_back()
         }
     }
+}
+
+/// Has the engine read its old files, unless it still runs with them.
+fn restart_as_before(how: &Apply, kept: &Kept<'_>, failure: &Failure) -> Result<(), Error> {
     if failure.is_before_restart() && !kept.is_unfinished {
         return Ok(());
     }

@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     fs,
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, net::UnixListener},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -191,6 +192,29 @@ fn what_is_due_is_told_beforehand() {
     let path = node.path("/etc/containerd/config.toml.gpu-runtime-config");
     fs::write(path, receipt.unfinished().to_json()).unwrap();
     assert!(node.plan().is_empty() && is_due(), "a change that was interrupted");
+}
+
+#[test]
+fn files_that_cannot_be_given_back_are_not_said_to_be_back() {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    let node = Node::new("version = 3\n");
+    ROOT.set(node.path("/")).unwrap();
+    let how = Apply {
+        tell: |step| {
+            if let Step::Awaited(_) = step {
+                fs::write(ROOT.get().unwrap().join(&DROP_IN[1..]), "# somebody's\n").unwrap();
+            }
+        },
+        ..node.apply(Some(health()))
+    };
+    let error = node.carry_out(&node.plan(), &how).unwrap_err();
+    let Error::NotTakenBack { cause, source } = error else {
+        panic!("{error}");
+    };
+    assert!(matches!(*cause, Error::Unhealthy { .. }), "{cause}");
+    assert_eq!(source.to_string(), format!("`{DROP_IN}` has changed since it was read"));
+    assert_eq!(node.text(DROP_IN).as_deref(), Some("# somebody's\n"));
+    assert!(read_receipt(node.root.path(), MAIN.as_ref()).unwrap().is_some());
 }
 
 #[test]
