@@ -12,21 +12,35 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[cfg(any(feature = "device-plugin", feature = "feature-discovery", feature = "mps-daemon"))]
 const LIMIT: Duration = Duration::from_millis(1700);
 
-/// Waits for SIGTERM, SIGINT and SIGQUIT.
+/// Waits for SIGTERM, SIGINT and SIGQUIT, and for SIGHUP where that is asked for.
 pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
+    hangup: Option<Signal>,
+}
+
+fn wait_for(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("cannot wait for signals")
 }
 
 impl StopSignals {
     /// Must be called in a tokio runtime. From here on these signals do not end the process by themselves.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let wait_for = |kind| signal(kind).context("cannot wait for signals");
         Ok(Self {
             terminate: wait_for(SignalKind::terminate())?,
             interrupt: wait_for(SignalKind::interrupt())?,
             quit: wait_for(SignalKind::quit())?,
+            hangup: None,
+        })
+    }
+
+    /// The same and SIGHUP, for a program that has nothing to read again.
+    #[cfg(feature = "toolkit")]
+    pub(crate) fn with_hangup() -> anyhow::Result<Self> {
+        Ok(Self {
+            hangup: Some(wait_for(SignalKind::hangup())?),
+            ..Self::new()?
         })
     }
 
@@ -36,6 +50,7 @@ impl StopSignals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.quit.recv() => "SIGQUIT",
+            Some(()) = async { self.hangup.as_mut()?.recv().await } => "SIGHUP",
         }
     }
 }

@@ -97,7 +97,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 async fn run(arguments: Arc<Arguments>) -> anyhow::Result<()> {
     // Before anything is changed: what ends the program in between must still undo it.
-    let mut signals = StopSignals::new()?;
+    let mut signals = StopSignals::with_hangup()?;
 
     let programs = programs::find(&arguments)?;
     let shared = Arc::clone(&arguments);

@@ -8,6 +8,9 @@ use std::{
     path::Path,
 };
 
+/// What the name of one that is yet to be whole ends with, after the file's name and the process's number.
+const TEMPORARY: &str = ".gpu.tmp";
+
 /// A file that is to take the place of another, or to be the first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct New {
@@ -22,7 +25,7 @@ impl New {
     /// Puts the file in place; the one that was there stays if that fails.
     pub(crate) fn put(self, path: &Path, content: &mut dyn Read) -> io::Result<()> {
         let mut temporary = OsString::from(path);
-        temporary.push(format!(".{}.gpu.tmp", std::process::id()));
+        temporary.push(format!(".{}{TEMPORARY}", std::process::id()));
         let temporary = Path::new(&temporary);
         let put = self.fill(temporary, content).and_then(|()| fs::rename(temporary, path));
         if put.is_err() {
@@ -54,6 +57,28 @@ impl New {
         io::copy(content, &mut file)?;
         if self.lasting { file.sync_all() } else { Ok(()) }
     }
+}
+
+/// Removes what processes that were killed left of a file, which nobody else may be putting in place now.
+#[cfg(feature = "toolkit")]
+pub(crate) fn clean_up(path: &Path) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if is_left_of(name, &entry.file_name()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(feature = "toolkit")]
+fn is_left_of(name: &std::ffi::OsStr, other: &std::ffi::OsStr) -> bool {
+    let rest = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+    let rest = rest.and_then(|rest| rest.strip_suffix(TEMPORARY.as_bytes()));
+    rest.is_some_and(|rest| matches!(rest, [b'.', number @ ..] if number.iter().all(u8::is_ascii_digit)))
 }
 
 #[cfg(test)]

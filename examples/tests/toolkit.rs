@@ -90,9 +90,12 @@ impl Host {
 
     /// The same, at its start.
     fn starting(&self, arguments: &[&str]) -> Daemon {
-        let log = fs::File::create(self.path("log")).expect("a new file");
-        let child = self.toolkit().args(arguments).stderr(log).spawn();
+        let child = self.toolkit().args(arguments).stderr(self.new_log()).spawn();
         Daemon(child.expect("the program runs"))
+    }
+
+    fn new_log(&self) -> fs::File {
+        fs::File::create(self.path("log")).expect("a new file")
     }
 
     fn log(&self) -> String {
@@ -222,12 +225,65 @@ fn a_second_signal_ends_the_wait_for_another_program_and_says_what_stays() {
     assert_eq!(daemon.end_within(Duration::from_secs(2)), Some(1));
     let log = host.log();
     let expected = format!(
-        "error: what was set in containerd stays: `/etc/containerd/config.toml`: it was told to end while another program \
+        "error: what was set in containerd stays: `/etc/containerd/config.toml`, \
+         `/etc/containerd/config.toml.gpu-runtime-config`: it was told to end while another program \
          was changing the files of the engines beneath `{}`\n",
         host.path("host").display()
     );
     assert!(log.ends_with(&expected), "{log}");
     assert_eq!(host.text("host/etc/containerd/config.toml"), main);
+}
+
+#[test]
+fn a_file_that_somebody_breaks_meanwhile_stays_with_the_rest_and_all_of_it_is_named() {
+    let host = Host::new();
+    let main = host.path("host/etc/containerd/config.toml");
+    fs::write(&main, "version = 3\n").expect("a file");
+    let daemon = host
+        .toolkit()
+        .env("GPU_CONTAINERD_VERSION", "2.1")
+        .stderr(host.new_log())
+        .spawn();
+    let mut daemon = Daemon(daemon.expect("the program runs"));
+    wait_for("the node is set up", || host.log().contains("waiting for SIGTERM"));
+    let text = host.text("host/etc/containerd/config.toml").expect("its file");
+    fs::write(&main, text + "broken = [\n").expect("a file");
+    daemon.terminate();
+    assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(1));
+    let log = host.log();
+    let expected = "error: what was set in containerd stays: `/etc/containerd/conf.d/99-nvidia.toml`, \
+                    `/etc/containerd/config.toml`, `/etc/containerd/config.toml.gpu-runtime-config`: ";
+    assert!(log.contains(expected), "{log}");
+}
+
+#[test]
+fn whatever_signal_ends_it_takes_back_what_was_set() {
+    for signal in [Signal::HUP, Signal::QUIT, Signal::INT] {
+        let host = Host::new();
+        let mut daemon = host.daemon();
+        daemon.signal(signal);
+        assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(0), "{}", host.log());
+        assert_eq!(host.text("host/etc/containerd/config.toml").as_deref(), Some(MAIN));
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_the_file_that_it_holds_is_refused() {
+    let host = Host::new();
+    let path = host.path("pipe");
+    let made = Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
+    assert!(made.success());
+    for arguments in [&[][..], &["--dry-run"]] {
+        let mut command = host.toolkit();
+        command
+            .args(arguments)
+            .env("TOOLKIT_PID_FILE", &path)
+            .stdout(Stdio::null());
+        let mut daemon = Daemon(command.stderr(host.new_log()).spawn().expect("the program runs"));
+        assert_eq!(daemon.end_within(Duration::from_secs(5)), Some(1), "{}", host.log());
+        let expected = format!("error: `{}` is a pipe, which cannot be held\n", path.display());
+        assert!(host.log().ends_with(&expected), "{}", host.log());
+    }
 }
 
 #[test]
@@ -822,6 +878,8 @@ fn paths_of_the_host_are_absolute() {
         ),
         ("NVIDIA_DEV_ROOT", "`--dev-root` takes"),
         ("ROOT", "`--toolkit-install-dir` takes"),
+        ("HOST_ROOT_MOUNT", "`--host-root` takes"),
+        ("CDI_OUTPUT_DIR", "`--cdi-output-dir` takes"),
     ] {
         let output = host.toolkit().env(variable, "a/b").output().expect("the program runs");
         assert_eq!(output.status.code(), Some(2));

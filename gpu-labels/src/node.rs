@@ -1,7 +1,6 @@
 use gpu_core::{PciAddress, PciId, VgpuHost};
 
 #[cfg(feature = "files")]
-#[expect(clippy::disallowed_methods, reason = "this module is the one that reads")]
 mod read;
 
 /// What labels say of a node that is not in its inventory.

@@ -129,7 +129,8 @@ pub fn is_due(plan: &Plan, host_root: &Path, main: &Path) -> Result<bool, Error>
 ///
 /// # Errors
 /// [`Error::Io`] and [`Error::Changed`], with the files as they were and nothing restarted; where it is the receipt that cannot
-/// be written at the end, all is done, and the engine will be restarted once more. [`Error::Stopped`] if a change was not to be
+/// be written at the end, all is done, and the engine will be restarted once more. [`Error::NotTakenBack`] where the engine did
+/// not live and the files could not be given back: the receipt still names them. [`Error::Stopped`] if a change was not to be
 /// waited for before it began: nothing is done. That the engine did not live is not an
 /// error but [`Outcome::RolledBack`], and so is that it was not to be waited for any longer: then the engine has been
 /// told to read its old files if it may have read the new ones, and nothing is known of it. What takes changes back is not
@@ -141,15 +142,14 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
     }
     let root = &how.host_root;
     let kept = Kept::of(plan, how)?;
+    clean_up(plan, how, &kept)?;
     if plan.is_empty() && !kept.is_unfinished {
         kept.is_unchanged()?;
         return Ok(Outcome::Unchanged);
     }
-    for change in &plan.changes {
-        disk::clean_up(root, &change.path)?;
-    }
-    kept.begin()?;
+    let end = kept.begin()?;
     if let Err(error) = disk::write_all(root, &plan.changes) {
+        drop(end);
         // Best effort: the error that matters is the one above.
         let _ = kept.take_back();
         return Err(error);
@@ -158,11 +158,11 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         (how.tell)(Step::Written(&plan.changes));
     }
     let Err(failure) = engine::restart_and_check(how) else {
-        kept.end()?;
+        kept.end(end)?;
         return Ok(Outcome::Applied);
     };
     if is_taking_back && how.stop.is_stopped() {
-        kept.end()?;
+        kept.end(end)?;
         let told = if failure.is_told {
             Ok(())
         } else {
@@ -170,26 +170,44 @@ pub fn apply(plan: &Plan, how: &Apply, _lock: &Lock) -> Result<Outcome, Error> {
         };
         return Ok(Outcome::NotAwaited { untold: told.err() });
     }
-    let still = roll_back(plan, how, &kept, &failure).err();
+    drop(end);
+    if let Err(source) = put_back(plan, how, &kept) {
+        let (cause, source) = (Box::new(failure.cause), Box::new(source));
+        return Err(Error::NotTakenBack { cause, source });
+    }
+    let still = restart_as_before(how, &kept, &failure).err();
     let cause = failure.cause;
     Ok(Outcome::RolledBack { cause, still })
 }
 
-/// Gives the files back, and has the engine read them, unless it still runs with them.
-fn roll_back(plan: &Plan, how: &Apply, kept: &Kept<'_>, failure: &Failure) -> Result<(), Error> {
+/// Removes what a process that was killed left of any file that this crate writes, be it as it should be now: CRI-O reads
+/// whatever lies beside its drop-in.
+fn clean_up(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
+    let receipt = receipt_path(&how.main);
+    let changed = plan.changes.iter().map(|change| change.path.as_path());
+    let ours = kept.during.iter().flat_map(Receipt::paths);
+    let mut paths = changed.chain(ours).chain([how.main.as_path(), &receipt]);
+    paths.try_for_each(|path| disk::clean_up(&how.host_root, path))
+}
+
+fn put_back(plan: &Plan, how: &Apply, kept: &Kept<'_>) -> Result<(), Error> {
     let root = &how.host_root;
     match &kept.during {
         // What brought the engine down was written by one that did not live to see it.
         Some(unfinished) if plan.is_empty() => {
             disk::write_all(root, &taken_back(root, unfinished)?)?;
-            kept.forget()?;
+            kept.forget()
         }
         _ => {
             let back: Vec<_> = plan.changes.iter().rev().map(FileChange::inverse).collect();
             disk::write_all(root, &back)?;
-            kept.take_back()?;
+            kept.take_back()
         }
     }
+}
+
+/// Has the engine read its old files, unless it still runs with them.
+fn restart_as_before(how: &Apply, kept: &Kept<'_>, failure: &Failure) -> Result<(), Error> {
     if failure.is_before_restart() && !kept.is_unfinished {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use gpu_core::root::Root;
 use gpu_runtime_config::{
-    Lifetime, Plan, Preset, Settings,
+    Lifetime, Plan, Preset, Receipt, Settings,
     apply::{
         self, Apply, Health, Lock, Outcome, Restart, Step, Stop, containerd_version, read_containerd, read_crio,
         read_file, read_receipt,
@@ -242,6 +242,13 @@ impl Target {
     /// Whether carrying the plan out changes anything.
     pub(crate) fn is_due(&self, plan: &Plan) -> anyhow::Result<bool> {
         Ok(apply::is_due(plan, &self.host_root, &self.main)?)
+    }
+
+    /// The files of ours that are on the host, as far as that can be told: those that were changed, and the receipt.
+    pub(crate) fn ours(&self) -> Vec<PathBuf> {
+        let receipt = read_receipt(&self.host_root, &self.main).ok().flatten();
+        let changed = receipt.iter().flat_map(Receipt::paths).map(Path::to_owned);
+        changed.chain([self.receipt()]).collect()
     }
 
     /// Where what takes a plan back is kept, on the host.

@@ -232,8 +232,13 @@ impl Arguments {
             ("--driver-root", &self.driver_root),
             ("--dev-root", self.dev_root_on_host()),
         ];
-        for (flag, path) in roots {
-            check_absolute(flag, Path::new(path))?;
+        let roots = roots.map(|(flag, path)| (flag, Path::new(path)));
+        let folders = [
+            ("--host-root", self.host_root.as_path()),
+            ("--cdi-output-dir", &self.cdi_output_dir),
+        ];
+        for (flag, path) in roots.into_iter().chain(folders) {
+            check_absolute(flag, path)?;
         }
         for source in self.config_source.split(',').map(str::trim) {
             let bad = || {

@@ -13,7 +13,7 @@ pub(super) async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let programs = programs::find(arguments)?;
     let setup = EngineSetup::find(arguments, &Stop::default())?;
     setup.tell();
-    if pid_file::is_held(arguments.pid_file()) {
+    if pid_file::is_held(arguments.pid_file())? {
         tracing::warn!(
             "another gpu-toolkit holds `{}`: a run would end without doing any of this",
             arguments.pid_file().display()

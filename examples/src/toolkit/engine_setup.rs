@@ -140,20 +140,48 @@ pub(super) fn take_back(arguments: &Arguments, stop: &Stop) -> anyhow::Result<()
         return Ok(());
     }
     tracing::info!("taking back what was set in {engine}");
-    let lock = target
-        .lock(stop, |text| tracing::info!("{text}"))
-        .with_context(|| format!("what was set in {engine} stays: `{}`", target.main.display()))?;
-    let Some(plan) = target.revert()? else { return Ok(()) };
+    let stays = || {
+        let paths: Vec<_> = target
+            .ours()
+            .iter()
+            .map(|path| format!("`{}`", path.display()))
+            .collect();
+        format!("what was set in {engine} stays: {}", paths.join(", "))
+    };
+    let lock = target.lock(stop, |text| tracing::info!("{text}")).with_context(stays)?;
+    let Some(plan) = target.revert().with_context(stays)? else {
+        return Ok(());
+    };
     tell(&plan);
-    apply(arguments, &target, &plan, stop, &lock)
+    let done = write(arguments, &target, &plan, stop, &lock).with_context(stays)?;
+    conclude(engine, done)
 }
 
 fn apply(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock: &Lock) -> anyhow::Result<()> {
-    let engine = target.engine.name();
+    conclude(target.engine.name(), write(arguments, target, plan, stop, lock)?)
+}
+
+/// What came of a plan.
+struct Done {
+    outcome: Outcome,
+    is_awaited: bool,
+}
+
+/// Carries a plan out.
+///
+/// # Errors
+/// If the engine's files are as they were.
+fn write(arguments: &Arguments, target: &Target, plan: &Plan, stop: &Stop, lock: &Lock) -> anyhow::Result<Done> {
     let (restart, health) = restart::restart(arguments, target)?;
-    let is_awaited = health.is_some();
     arguments.make_writable(target)?;
-    match target.apply(plan, restart, health, stop, log, lock)? {
+    Ok(Done {
+        is_awaited: health.is_some(),
+        outcome: target.apply(plan, restart, health, stop, log, lock)?,
+    })
+}
+
+fn conclude(engine: &str, Done { outcome, is_awaited }: Done) -> anyhow::Result<()> {
+    match outcome {
         Outcome::Unchanged => tracing::info!("{engine} is set as it should be: nothing written, nothing restarted"),
         Outcome::Applied if is_awaited => tracing::info!("{engine} lives with its files as they are now"),
         Outcome::Applied => {

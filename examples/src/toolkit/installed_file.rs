@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::{program::print, whole_file::New};
+use crate::{
+    program::print,
+    whole_file::{self, New},
+};
 
 /// A file and what it is to hold.
 #[derive(Debug)]
@@ -45,16 +48,21 @@ impl InstalledFile {
     }
 
     /// Puts it in place, whole or not at all; what is as it should be is not touched: containers run by it.
+    /// What one that was killed left of it goes: no second one of these programs is at work on the node.
     pub(super) fn put(&self) -> anyhow::Result<()> {
-        if self.is_in_place() {
-            return Ok(());
-        }
         let path = &self.path;
         let Some(folder) = path.parent() else {
             bail!("`{}` is no file", path.display())
         };
-        let write = || -> io::Result<()> {
+        let clean_up = || -> io::Result<()> {
             fs::create_dir_all(folder)?;
+            whole_file::clean_up(path)
+        };
+        clean_up().with_context(|| format!("cannot install `{}`", path.display()))?;
+        if self.is_in_place() {
+            return Ok(());
+        }
+        let write = || -> io::Result<()> {
             let new = New {
                 mode: self.mode,
                 owner: None,
@@ -126,6 +134,13 @@ mod tests {
                 (other, 0o755)
             );
         }
-        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 1);
+        let beside = |name: &str| folder.path().join("a").join(name);
+        for name in ["program.7.gpu.tmp", "program.x.7.gpu.tmp"] {
+            fs::write(beside(name), "").unwrap();
+        }
+        text("2").put().unwrap();
+        assert!(!beside("program.7.gpu.tmp").exists(), "left by one that was killed");
+        assert!(beside("program.x.7.gpu.tmp").exists(), "of another file");
+        assert_eq!(fs::read_dir(folder.path().join("a")).unwrap().count(), 2);
     }
 }

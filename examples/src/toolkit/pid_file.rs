@@ -3,11 +3,11 @@
 use std::{
     fs::{self, File, TryLockError},
     io,
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 /// The file, held. It is removed in the end, as by the vendor's program.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ pub(super) struct Held {
 
 /// Takes the file, until what is returned is dropped: two of these programs on one node would undo each other's work.
 pub(super) fn hold(path: &Path) -> anyhow::Result<Held> {
+    check(path)?;
     let make = || {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
@@ -64,8 +65,19 @@ impl Drop for Held {
 }
 
 /// Whether somebody holds it.
-pub(super) fn is_held(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+///
+/// # Errors
+/// If nobody can.
+pub(super) fn is_held(path: &Path) -> anyhow::Result<bool> {
+    check(path)?;
+    Ok(File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))))
+}
+
+/// Refuses a pipe: opening it waits for whoever is at its other end.
+fn check(path: &Path) -> anyhow::Result<()> {
+    let is_pipe = fs::metadata(path).is_ok_and(|status| status.file_type().is_fifo());
+    ensure!(!is_pipe, "`{}` is a pipe, which cannot be held", path.display());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -76,13 +88,13 @@ mod tests {
     fn a_second_one_on_the_node_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("toolkit/toolkit.pid");
-        assert!(!is_held(&path));
+        assert!(!is_held(&path).unwrap());
         let first = hold(&path).unwrap();
         let error = hold(&path).unwrap_err().to_string();
         assert!(error.starts_with("another gpu-toolkit holds"), "{error}");
-        assert!(is_held(&path));
+        assert!(is_held(&path).unwrap());
         drop(first);
-        assert!(!is_held(&path) && !path.exists());
+        assert!(!is_held(&path).unwrap() && !path.exists());
         let third = hold(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "somebody else's").unwrap();

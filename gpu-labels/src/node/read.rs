@@ -84,6 +84,7 @@ fn vgpu(path: &Path) -> Vgpu {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "a node is made")]
 mod tests {
     use std::{os::unix::fs::symlink, path::PathBuf};
 

@@ -7,7 +7,7 @@
 use std::{
     fs::{self, File},
     io::{self, ErrorKind, Read as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{Mode, OFlags};
@@ -43,17 +43,64 @@ pub(super) fn write_and_flush(
             return Err(Error::io("write", &change.path)(too_long()));
         }
     }
-    for (index, change) in changes.iter().enumerate() {
-        if let Err(error) = write(root, change, flush) {
+    let ready = changes.iter().map(|change| Ready::make(root, change));
+    let ready = ready.collect::<Result<Vec<_>, _>>()?;
+    for (index, ready) in ready.into_iter().enumerate() {
+        if let Err(error) = ready.put(flush) {
             // The one that failed may have its name already; one that has not is not as it would be, and left alone.
             for done in changes[..=index].iter().rev() {
                 // The first error tells what is wrong; one more on the way back would only hide it.
-                let _ = write(root, &done.inverse(), flush);
+                let _ = Ready::make(root, &done.inverse()).and_then(|back| back.put(flush));
             }
             return Err(error);
         }
     }
     Ok(())
+}
+
+/// A change for which all is on disk: what is left of it needs no space.
+pub(super) struct Ready<'r> {
+    root: &'r Path,
+    change: FileChange,
+    file: PathBuf,
+    new: Option<NewFile>,
+}
+
+impl<'r> Ready<'r> {
+    /// Nothing that anybody reads changes by this.
+    pub(super) fn make(root: &'r Path, change: &FileChange) -> Result<Self, Error> {
+        let path = change.path.as_path();
+        let file = resolve(root, path)?;
+        let new = change.after.as_ref().map(|text| {
+            let folder = file.parent().unwrap_or(root);
+            fs::create_dir_all(folder).map_err(Error::io("make the folder of", path))?;
+            NewFile::write(&file, text, new_mode(path)).map_err(Error::io("write", path))
+        });
+        Ok(Self {
+            root,
+            change: change.clone(),
+            new: new.transpose()?,
+            file,
+        })
+    }
+
+    /// Makes the change.
+    pub(super) fn make_so(self) -> Result<(), Error> {
+        self.put(&flush)
+    }
+
+    fn put(self, flush: &impl Fn(&Path) -> io::Result<()>) -> Result<(), Error> {
+        let (root, file, before) = (self.root, self.file, self.change.before.as_deref());
+        let path = self.change.path.as_path();
+        // As late as can be: whoever else edits the file may be doing so now.
+        check(root, path, before)?;
+        match self.new {
+            Some(new) if before.is_some() => new.replace(&file).map_err(Error::io("write", path)),
+            Some(new) => new.create(&file).map_err(Error::io("write", path)),
+            None => fs::remove_file(&file).map_err(Error::io("remove", path)),
+        }?;
+        flush(file.parent().unwrap_or(root)).map_err(Error::io("flush the folder of", path))
+    }
 }
 
 /// A file's text, `None` if there is none.
@@ -107,32 +154,6 @@ fn check(root: &Path, path: &Path, expected: Option<&str>) -> Result<(), Error> 
     } else {
         Err(Error::Changed { path: path.to_owned() })
     }
-}
-
-fn write(root: &Path, change: &FileChange, flush: &impl Fn(&Path) -> io::Result<()>) -> Result<(), Error> {
-    let (path, before) = (change.path.as_path(), change.before.as_deref());
-    let file = resolve(root, path)?;
-    let folder = file.parent().unwrap_or(root).to_owned();
-    new_file::clean_up(&file).map_err(Error::io("replace", path))?;
-    if let Some(text) = &change.after {
-        fs::create_dir_all(&folder).map_err(Error::io("make the folder of", path))?;
-        let new = NewFile::write(&file, text, new_mode(path)).map_err(Error::io("write", path))?;
-        // As late as can be: whoever else edits the file may be doing so now.
-        if let Err(error) = check(root, path, before) {
-            new.discard();
-            return Err(error);
-        }
-        let put = if before.is_some() {
-            new.replace(&file)
-        } else {
-            new.create(&file)
-        };
-        put.map_err(Error::io("write", path))?;
-    } else {
-        check(root, path, before)?;
-        fs::remove_file(&file).map_err(Error::io("remove", path))?;
-    }
-    flush(&folder).map_err(Error::io("flush the folder of", path))
 }
 
 fn flush(folder: &Path) -> io::Result<()> {

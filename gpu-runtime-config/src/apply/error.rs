@@ -43,6 +43,16 @@ pub enum Error {
         /// The engine's socket.
         socket: PathBuf,
     },
+    /// The engine did not come up with the new files, or was not to be waited for, and the old ones could not be put back. The
+    /// receipt names them still: [`revert`](crate::revert) gives them back.
+    #[error("the new files stay, after: {cause}: the old ones could not be put back")]
+    NotTakenBack {
+        /// Why they were to be.
+        cause: Box<Error>,
+        /// Why they could not be.
+        #[source]
+        source: Box<Error>,
+    },
     /// It was told to end: [`Stop::stop`](super::Stop::stop).
     #[error("it was told to end {meanwhile}")]
     Stopped {

@@ -1,8 +1,8 @@
 //! The receipt of a change, as it is kept before, during and after it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::{Apply, Error, disk, folders, read_file, read_receipt, receipt_path};
+use super::{Apply, Error, disk::Ready, folders, read_file, read_receipt, receipt_path};
 use crate::{
     plan::{FileChange, Plan},
     receipt::Receipt,
@@ -50,16 +50,23 @@ impl<'a> Kept<'a> {
         self.write(self.before.clone(), self.after.clone())
     }
 
-    pub(super) fn begin(&self) -> Result<(), Error> {
+    /// What is returned is for [`end`](Self::end), which needs no space then.
+    pub(super) fn begin(&self) -> Result<Option<Ready<'_>>, Error> {
         self.write(self.before.clone(), self.marked()).inspect_err(|_| {
             if self.before.is_none() {
-                folders::remove_empty(&self.how.host_root, &self.folders);
+                self.remove_folders();
             }
+        })?;
+        let end = self.change(self.marked(), self.after.clone());
+        let ready = end.map(|end| Ready::make(&self.how.host_root, &end)).transpose();
+        ready.inspect_err(|_| {
+            // Best effort: the error that matters is the one above.
+            let _ = self.take_back();
         })
     }
 
-    pub(super) fn end(&self) -> Result<(), Error> {
-        self.write(self.marked(), self.after.clone())
+    pub(super) fn end(&self, ready: Option<Ready<'_>>) -> Result<(), Error> {
+        self.put(ready, self.after.is_none())
     }
 
     /// Where the files are again as they were.
@@ -76,17 +83,34 @@ impl<'a> Kept<'a> {
         self.during.as_ref().map(Receipt::to_json)
     }
 
-    /// Changes what is kept of the receipt, if it is to change. Our folders go with the last of it.
+    /// Changes what is kept of the receipt, if it is to change.
     fn write(&self, before: Option<String>, after: Option<String>) -> Result<(), Error> {
-        let root: &Path = &self.how.host_root;
         let is_gone = after.is_none();
-        if before != after {
-            let path = receipt_path(&self.how.main);
-            disk::write_all(root, &[FileChange { path, before, after }])?;
-        }
+        let change = self.change(before, after);
+        let ready = change
+            .map(|change| Ready::make(&self.how.host_root, &change))
+            .transpose()?;
+        self.put(ready, is_gone)
+    }
+
+    /// Our folders go with the last of the receipt, and before it those that it does not lie in: it still names them then.
+    fn put(&self, ready: Option<Ready<'_>>, is_gone: bool) -> Result<(), Error> {
         if is_gone {
-            folders::remove_empty(root, &self.folders);
+            self.remove_folders();
+        }
+        ready.map_or(Ok(()), Ready::make_so)?;
+        if is_gone {
+            self.remove_folders();
         }
         Ok(())
+    }
+
+    fn change(&self, before: Option<String>, after: Option<String>) -> Option<FileChange> {
+        let path = receipt_path(&self.how.main);
+        (before != after).then_some(FileChange { path, before, after })
+    }
+
+    fn remove_folders(&self) {
+        folders::remove_empty(&self.how.host_root, &self.folders);
     }
 }

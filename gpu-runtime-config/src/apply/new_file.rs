@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags},
+    fs::{AtFlags, CWD, Mode, OFlags, XattrFlags},
     io::Errno,
 };
 
@@ -23,6 +23,12 @@ const TEMPORARY: &str = ".gpu-runtime-config.tmp";
 
 /// The label that `SELinux` keeps with a file.
 const SELINUX: &str = "security.selinux";
+
+/// The list of who may do what with a file, of which its mode is an extract.
+const ACL: &str = "system.posix_acl_access";
+
+/// The longest value that Linux has for an attribute.
+const ATTRIBUTE_LIMIT: usize = 64 << 10;
 
 /// A whole file, on disk, that is yet to get its name.
 ///
@@ -34,18 +40,12 @@ pub(super) struct NewFile {
 }
 
 impl NewFile {
-    /// Writes a file for the place `at`, with mode, owner and `SELinux` label of the one that is there, else with `mode`.
+    /// Writes a file for the place `at`, with mode, owner and attributes of the one that is there, else with `mode`.
     pub(super) fn write(at: &Path, text: &str, mode: u32) -> io::Result<Self> {
         let old = fs::metadata(at).ok();
         let new = Self::empty(at)?;
-        let written = new.fill(at, text, old.as_ref(), mode);
-        match written {
-            Ok(()) => Ok(new),
-            Err(error) => {
-                new.discard();
-                Err(error)
-            }
-        }
+        new.fill(at, text, old.as_ref(), mode)?;
+        Ok(new)
     }
 
     fn empty(at: &Path) -> io::Result<Self> {
@@ -75,7 +75,7 @@ impl NewFile {
         file.write_all(text.as_bytes())?;
         if let Some(old) = old {
             fchown(file, Some(old.uid()), Some(old.gid()))?;
-            copy_label(at, file);
+            copy_attributes(at, file)?;
         }
         let mode = old.map_or(mode, |old| old.mode() & 0o7777);
         file.set_permissions(Permissions::from_mode(mode))?; // not subject to the umask
@@ -89,9 +89,15 @@ impl NewFile {
             Some(_) => Ok(()),
             None => self.link(&temporary),
         };
-        named.and_then(|()| fs::rename(&temporary, at)).inspect_err(|_| {
+        let renamed = named.and_then(|()| fs::rename(&temporary, at)).inspect_err(|_| {
             // Best effort: the error that matters is the one above.
             let _ = fs::remove_file(&temporary);
+        });
+        renamed.map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => {
+                io::Error::other("it is a mount point, and cannot be replaced: mount the folder that it is in")
+            }
+            _ => error,
         })
     }
 
@@ -107,10 +113,12 @@ impl NewFile {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         Ok(rustix::fs::linkat(CWD, own, CWD, at, AtFlags::SYMLINK_FOLLOW)?)
     }
+}
 
-    /// Leaves nothing of it.
-    pub(super) fn discard(self) {
-        if let Some(path) = self.temporary {
+/// One that did not get its name leaves nothing.
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.temporary {
             let _ = fs::remove_file(path);
         }
     }
@@ -155,10 +163,29 @@ pub(super) fn is_temporary(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(TEMPORARY.as_bytes())
 }
 
-/// Copies the label; where there is no `SELinux` there is none, and a policy that forbids it gives its own.
-fn copy_label(from: &Path, to: &File) {
-    let mut label = [0u8; 1024];
-    if let Ok(length) = rustix::fs::getxattr(from, SELINUX, &mut label[..]) {
-        let _ = rustix::fs::fsetxattr(to, SELINUX, &label[..length], rustix::fs::XattrFlags::empty());
+/// Copies the extended attributes. Only the access list must arrive, and one that the folder gives its new files must not:
+/// others would read the file. Of what the kernel keeps for itself, which may be a sum of the content, it is the label alone.
+fn copy_attributes(from: &Path, to: &File) -> io::Result<()> {
+    match rustix::fs::fremovexattr(to, ACL) {
+        Err(error) if !matches!(error, Errno::NODATA | Errno::OPNOTSUPP) => return Err(error.into()),
+        _ => {}
     }
+    let mut names = vec![0u8; ATTRIBUTE_LIMIT];
+    let length = match rustix::fs::listxattr(from, &mut names[..]) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        length => length?,
+    };
+    let names = names[..length].split(|byte| *byte == 0);
+    let mut value = vec![0u8; ATTRIBUTE_LIMIT];
+    for name in
+        names.filter(|name| !name.is_empty() && (!name.starts_with(b"security.") || *name == SELINUX.as_bytes()))
+    {
+        let copied = rustix::fs::getxattr(from, name, &mut value[..])
+            .and_then(|length| rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty()));
+        match copied {
+            Err(error) if name == ACL.as_bytes() => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
 }

@@ -124,12 +124,17 @@ pub fn read_crio(
     })
 }
 
-/// Refuses a drop-in that is the main file by some link; what its path says is looked at where the plan is made.
+/// Refuses a drop-in that is the main file by some link, or its receipt; what its path says is looked at where the plan is made.
 fn check_drop_in(host_root: &Path, drop_in: &Path, main: &Path) -> Result<(), Error> {
-    if resolve(host_root, drop_in)? != resolve(host_root, main)? {
+    let here = resolve(host_root, drop_in)?;
+    if here == resolve(host_root, main)? {
+        return Err(ConfigError::main_as_drop_in(drop_in).into());
+    }
+    if here != resolve(host_root, &receipt_path(main))? {
         return Ok(());
     }
-    Err(ConfigError::main_as_drop_in(drop_in).into())
+    let (path, reason) = (drop_in.to_owned(), "it is the receipt of the main file");
+    Err(ConfigError::NoDropIn { path, reason }.into())
 }
 
 /// The files that a receipt names and that have not been read yet.

@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     fs,
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, net::UnixListener},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -191,6 +192,29 @@ fn what_is_due_is_told_beforehand() {
     let path = node.path("/etc/containerd/config.toml.gpu-runtime-config");
     fs::write(path, receipt.unfinished().to_json()).unwrap();
     assert!(node.plan().is_empty() && is_due(), "a change that was interrupted");
+}
+
+#[test]
+fn files_that_cannot_be_given_back_are_not_said_to_be_back() {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    let node = Node::new("version = 3\n");
+    ROOT.set(node.path("/")).unwrap();
+    let how = Apply {
+        tell: |step| {
+            if let Step::Awaited(_) = step {
+                fs::write(ROOT.get().unwrap().join(&DROP_IN[1..]), "# somebody's\n").unwrap();
+            }
+        },
+        ..node.apply(Some(health()))
+    };
+    let error = node.carry_out(&node.plan(), &how).unwrap_err();
+    let Error::NotTakenBack { cause, source } = error else {
+        panic!("{error}");
+    };
+    assert!(matches!(*cause, Error::Unhealthy { .. }), "{cause}");
+    assert_eq!(source.to_string(), format!("`{DROP_IN}` has changed since it was read"));
+    assert_eq!(node.text(DROP_IN).as_deref(), Some("# somebody's\n"));
+    assert!(read_receipt(node.root.path(), MAIN.as_ref()).unwrap().is_some());
 }
 
 #[test]
@@ -408,6 +432,91 @@ fn what_killed_processes_left_of_a_file_is_removed_and_nothing_else() {
 }
 
 #[test]
+fn what_killed_processes_left_is_removed_where_the_files_are_right() {
+    let node = Node::new("version = 3\n");
+    let left = || {
+        for name in [
+            "config.toml.7.gpu-runtime-config.tmp",
+            "config.toml.gpu-runtime-config.7.gpu-runtime-config.tmp",
+            "conf.d/99-nvidia.toml.7.gpu-runtime-config.tmp",
+        ] {
+            fs::write(node.path("/etc/containerd").join(name), "").unwrap();
+        }
+    };
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    left();
+    let outcome = node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    assert!(matches!(outcome, Outcome::Unchanged), "{outcome:?}");
+    assert_eq!(
+        node.names(),
+        ["conf.d", "config.toml", "config.toml.gpu-runtime-config"]
+    );
+    assert_eq!(fs::read_dir(node.path("/etc/containerd/conf.d")).unwrap().count(), 1);
+    left();
+    node.revert();
+    assert_eq!(node.names(), ["config.toml"]);
+}
+
+#[test]
+fn what_cannot_be_written_is_found_before_any_file_changes() {
+    let node = Node::new("version = 3\n");
+    let mut changes = node.plan().changes;
+    // A folder that cannot be made, because a file is in its place.
+    changes.push(FileChange {
+        path: Path::new(MAIN).join("x.toml"),
+        before: None,
+        after: Some(String::new()),
+    });
+    let flush = |path: &Path| panic!("something in `{}` has changed", path.display());
+    disk::write_and_flush(node.root.path(), &changes, &flush).unwrap_err();
+    assert_eq!(fs::read_dir(node.path("/etc/containerd/conf.d")).unwrap().count(), 0);
+    assert_eq!(node.names(), ["conf.d", "config.toml"]);
+}
+
+fn command(name: &str, arguments: &[&OsStr]) {
+    let status = std::process::Command::new(name).args(arguments).status().unwrap();
+    assert!(status.success(), "{name}");
+}
+
+#[test]
+#[ignore = "needs root: it mounts a file"]
+fn a_file_that_is_a_mount_point_says_so_and_what_to_do() {
+    let node = Node::new("version = 3\n");
+    let main = node.path(MAIN);
+    command("mount", &[OsStr::new("--bind"), main.as_os_str(), main.as_os_str()]);
+    let error = node.carry_out(&node.plan(), &node.apply(None)).unwrap_err();
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    command("umount", &[main.as_os_str()]);
+    assert_eq!(
+        source.as_deref(),
+        Some("it is a mount point, and cannot be replaced: mount the folder that it is in")
+    );
+    assert_eq!(node.names(), ["config.toml"]);
+}
+
+#[test]
+#[ignore = "needs root: it mounts a small file system"]
+fn a_full_disk_changes_nothing() {
+    let main = format!("version = 3\nimports = ['x.toml']\n{}", "# a line\n".repeat(2700));
+    let mut outcomes = Vec::new();
+    for pages in 0..32 {
+        let node = Node::new("");
+        let root = node.root.path().to_owned();
+        let small = ["-ttmpfs", "-osize=256k", "tmpfs"].map(OsStr::new);
+        command("mount", &[&small[..], &[root.as_os_str()]].concat());
+        fs::create_dir_all(node.path("/etc/containerd")).unwrap();
+        fs::write(node.path(MAIN), &main).unwrap();
+        fs::write(node.path("/fill"), vec![0; 4096 * pages + 65536]).unwrap();
+        let result = node.carry_out(&node.plan(), &node.apply(None));
+        let is_changed = node.text(MAIN).as_deref() != Some(&main) || node.text(DROP_IN).is_some();
+        assert_eq!(result.is_ok(), is_changed, "{pages}: {result:?}");
+        outcomes.push(is_changed);
+        command("umount", &[root.as_os_str()]);
+    }
+    assert!(outcomes.contains(&true) && outcomes.contains(&false), "{outcomes:?}");
+}
+
+#[test]
 fn a_drop_in_that_is_the_main_file_by_a_link_is_refused() {
     let node = Node::new("version = 3\n");
     std::os::unix::fs::symlink("containerd", node.path("/etc/same")).unwrap();
@@ -417,6 +526,17 @@ fn a_drop_in_that_is_the_main_file_by_a_link_is_refused() {
     assert_eq!(error.to_string(), expected);
     let error = read_crio(node.root.path(), MAIN.as_ref(), drop_in, None).unwrap_err();
     assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_drop_in_in_the_place_of_the_receipt_is_refused() {
+    let node = Node::new("version = 3\n");
+    let drop_in = receipt_path(MAIN.as_ref());
+    let error = read_containerd(node.root.path(), MAIN.as_ref(), &drop_in, None).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`/etc/containerd/config.toml.gpu-runtime-config` cannot be a drop-in: it is the receipt of the main file"
+    );
 }
 
 #[test]
@@ -564,6 +684,57 @@ fn a_folder_whose_name_is_not_utf8_is_not_made() {
     fs::remove_file(conf_d).unwrap();
     assert_eq!(node.names(), before);
     assert_eq!(node.text(MAIN).as_deref(), Some("version = 3\n"));
+}
+
+/// A list for the owner, one more user, the group and others; the mode shows its mask in the place of the group.
+fn access_list(group: u16) -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    let anybody = u32::MAX;
+    for (tag, may, who) in [
+        (1u16, 6u16, anybody),
+        (2, 6, 1000),
+        (4, group, anybody),
+        (16, 6, anybody),
+        (32, 0, anybody),
+    ] {
+        list.extend(tag.to_le_bytes());
+        list.extend(may.to_le_bytes());
+        list.extend(who.to_le_bytes());
+    }
+    list
+}
+
+fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = [0u8; 256];
+    let length = rustix::fs::getxattr(path, name, &mut value[..]).ok()?;
+    Some(value[..length].to_vec())
+}
+
+#[test]
+fn who_may_read_a_file_stays() {
+    let (acl, default_acl) = ("system.posix_acl_access", "system.posix_acl_default");
+    let none = rustix::fs::XattrFlags::empty();
+    let node = Node::new("version = 3\n");
+    let main = node.path(MAIN);
+    rustix::fs::setxattr(&main, acl, &access_list(0), none).unwrap();
+    rustix::fs::setxattr(&main, "user.whose", b"mine", none).unwrap();
+    let check = || {
+        assert_eq!(attribute(&main, acl), Some(access_list(0)));
+        assert_eq!(attribute(&main, "user.whose").as_deref(), Some(&b"mine"[..]));
+        assert_eq!(fs::metadata(&main).unwrap().permissions().mode() & 0o777, 0o660);
+    };
+    check();
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    check();
+    node.revert();
+    check();
+
+    // One that the folder gives its new files is not this file's.
+    let node = Node::new("version = 3\n");
+    rustix::fs::setxattr(node.path("/etc/containerd"), default_acl, &access_list(0), none).unwrap();
+    node.carry_out(&node.plan(), &node.apply(None)).unwrap();
+    assert!(node.text(MAIN).unwrap().contains("imports"));
+    assert_eq!(attribute(&node.path(MAIN), acl), None);
 }
 
 #[test]

@@ -70,30 +70,45 @@ pub(super) fn place(main: &ConfigFile, drop_in: &Path, imported: &[&ConfigFile])
 }
 
 /// Matches a pattern with `*`, `?`, `[…]` and `\`, none of which matches `/`, as Go's `filepath.Match`.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern.first(), text.first()) {
-        (None, None) => true,
-        (Some(b'*'), _) => {
-            glob(&pattern[1..], text)
-                || text
-                    .first()
-                    .is_some_and(|byte| *byte != b'/' && glob(pattern, &text[1..]))
+fn glob<'a>(mut pattern: &'a [u8], mut text: &'a [u8]) -> bool {
+    // Where to go on if the last star stands for one byte more; those before it need not be tried again.
+    let mut star = None;
+    loop {
+        if let [b'*', rest @ ..] = pattern {
+            pattern = rest;
+            star = Some((rest, text));
+        } else if pattern.is_empty() && text.is_empty() {
+            return true;
+        } else if let Some(rest) = without_first(pattern, text) {
+            (pattern, text) = rest;
+        } else if let Some((after, [byte, rest @ ..])) = star
+            && *byte != b'/'
+        {
+            (pattern, text) = (after, rest);
+            star = Some((after, rest));
+        } else {
+            return false;
         }
-        (Some(b'?'), Some(byte)) => *byte != b'/' && glob(&pattern[1..], &text[1..]),
-        (Some(b'['), Some(byte)) => {
-            let Some(end) = pattern.iter().position(|byte| *byte == b']') else {
-                return false;
-            };
-            let (negated, class) = match &pattern[1..end] {
+    }
+}
+
+/// What is left of both if the first byte fits what the pattern begins with, which is no star.
+fn without_first<'a>(pattern: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (byte, text) = text.split_first()?;
+    let (fits, pattern) = match pattern {
+        [b'?', rest @ ..] => (*byte != b'/', rest),
+        [b'[', rest @ ..] => {
+            let end = rest.iter().position(|byte| *byte == b']')?;
+            let (negated, class) = match &rest[..end] {
                 [b'^', class @ ..] => (true, class),
                 class => (false, class),
             };
-            *byte != b'/' && in_class(class, *byte) != negated && glob(&pattern[end + 1..], &text[1..])
+            (*byte != b'/' && in_class(class, *byte) != negated, &rest[end + 1..])
         }
-        (Some(b'\\'), Some(byte)) => pattern.get(1) == Some(byte) && glob(&pattern[2..], &text[1..]),
-        (Some(literal), Some(byte)) => literal == byte && glob(&pattern[1..], &text[1..]),
-        _ => false,
-    }
+        [] | [b'\\'] => return None,
+        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => (literal == byte, rest),
+    };
+    fits.then_some((pattern, text))
 }
 
 fn in_class(class: &[u8], byte: u8) -> bool {
@@ -117,9 +132,21 @@ mod tests {
             ("/e/[a-c]*", "/e/bx", true),
             ("/e/[^a-c]*", "/e/bx", false),
             ("/e/*", "/e/", true),
+            ("/*/a*b/*c", "/xa/aab/bc", true),
+            ("/*a*b", "/xa/b", false),
+            ("/a\\*b", "/a*b", true),
+            ("/a\\*b", "/acb", false),
+            ("/a\\", "/a\\", false),
+            ("/e/[a", "/e/a", false),
         ] {
             assert_eq!(glob(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn many_stars_take_no_time() {
+        let (pattern, text) = ("*a".repeat(30) + "b", "a".repeat(250));
+        assert!(!glob(pattern.as_bytes(), text.as_bytes()));
     }
 
     #[test]
