@@ -1,14 +1,17 @@
 use std::{
-    io::{self, Read},
+    io::{self, BufReader, Read},
     path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
+use serde_json::Deserializer;
 
 use super::{Error, Result};
 
 /// Most bytes that a state or a configuration may have; large pods' have some 100 KiB.
 const LIMIT: u64 = 32 << 20;
+
+const STATE: &str = "the container's state";
 
 /// The part of an OCI container state that hooks need.
 #[derive(Deserialize)]
@@ -32,17 +35,19 @@ struct ConfiguredRoot {
 
 /// The path of the container's root on the host, from the state in `spec`, or on `stdin` if `None`.
 pub(super) fn container_root(spec: Option<&Path>, stdin: impl Read) -> Result<PathBuf> {
-    let (from, text) = match spec {
-        Some(path) => (format!("`{}`", path.display()), gpu_core::read_bytes(path, LIMIT)),
-        None => ("standard input".to_owned(), read(stdin)),
+    let state = match spec {
+        Some(path) => {
+            let from = format!("`{}`", path.display());
+            let text = gpu_core::read_bytes(path, LIMIT).map_err(|source| Error::ReadState { from, source })?;
+            parse(STATE, &text)?
+        }
+        None => read(stdin)?,
     };
-    let text = text.map_err(|source| Error::ReadState { from, source })?;
-    let state: State = parse("the container's state", &text)?;
     if !state.root.as_os_str().is_empty() {
         return Ok(state.bundle.join(state.root));
     }
     if !state.bundle.is_absolute() {
-        return Err(malformed("the container's state", "it has no absolute `bundle`"));
+        return Err(malformed(STATE, "it has no absolute `bundle`"));
     }
     let path = state.bundle.join("config.json");
     let text = gpu_core::read_bytes(&path, LIMIT);
@@ -58,16 +63,21 @@ pub(super) fn container_root(spec: Option<&Path>, stdin: impl Read) -> Result<Pa
     }
 }
 
-fn read(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    from.take(LIMIT + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LIMIT {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("longer than {LIMIT} bytes"),
-        ));
-    }
-    Ok(text)
+/// Reads no further than the state goes: who writes it may keep the pipe open.
+fn read(stdin: impl Read) -> Result<State> {
+    let mut stdin = BufReader::new(stdin.take(LIMIT));
+    let state = State::deserialize(&mut Deserializer::from_reader(&mut stdin));
+    state.map_err(|error| {
+        let source = if stdin.get_ref().limit() == 0 {
+            io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {LIMIT} bytes"))
+        } else if error.is_io() {
+            error.into()
+        } else {
+            return malformed(STATE, &error.to_string());
+        };
+        let from = "standard input".to_owned();
+        Error::ReadState { from, source }
+    })
 }
 
 fn parse<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8]) -> Result<T> {
@@ -109,6 +119,42 @@ mod tests {
         );
         let crun = r#"{"bundle": "BUNDLE", "root": "/run/other"}"#;
         check(bundle, "not read", crun, Path::new("/run/other"));
+    }
+
+    #[test]
+    fn nothing_is_read_after_the_state() {
+        struct Open;
+        impl Read for Open {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                panic!("nobody will write any more, nor close it")
+            }
+        }
+        let state = br#"{"bundle": "/b", "root": "r", "annotations": {"a": "}"}}"#;
+        for end in ["", "\n", " {"] {
+            let stdin = state.chain(end.as_bytes()).chain(Open);
+            assert_eq!(container_root(None, stdin).unwrap(), Path::new("/b/r"));
+        }
+    }
+
+    #[test]
+    fn a_state_that_does_not_end_or_cannot_be_read_is_refused() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("broken"))
+            }
+        }
+        #[track_caller]
+        fn check(stdin: impl Read, expected: &str) {
+            let error = container_root(None, stdin).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "cannot read the container's state from standard input"
+            );
+            assert_eq!(std::error::Error::source(&error).unwrap().to_string(), expected);
+        }
+        check(io::repeat(b' '), "longer than 33554432 bytes");
+        check(b"{".chain(Broken), "broken");
     }
 
     #[test]
