@@ -20,7 +20,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A root whose path depends on where a program was started: what a spec says would be wrong elsewhere.
+    /// A root, or the `ldconfig` of hooks, whose path depends on where a program was started: what a spec says would be wrong
+    /// elsewhere.
     #[error("the {what} `{}` is not an absolute path", path.display())]
     RelativeRoot {
         /// Which of them.

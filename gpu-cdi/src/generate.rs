@@ -55,13 +55,14 @@ pub struct Generated {
 /// - [`Error::NoDriverLibraries`]: a spec without the driver would give containers a GPU that nothing can use.
 /// - [`Error::NothingToDescribe`]: no device is left.
 /// - [`Error::UnknownDevice`]: a device was selected that the node does not have.
+/// - [`Error::RelativeRoot`]: the path of a root or of `ldconfig` is not absolute.
 /// - [`Error::Invalid`]: an option makes the spec one that no reader takes, e.g. an empty hook path.
 pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOptions) -> Result<Generated> {
     let version = driver_version(files, || {
         inventory.driver.as_ref().map(|driver| driver.version.to_string())
     })?;
     let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
-    let hooks = Hooks::new(options);
+    let hooks = Hooks::new(options)?;
 
     let (devices, skipped) = gpus::devices(inventory, files, options, &roots, &hooks)?;
     if devices.is_empty() {
@@ -79,7 +80,7 @@ pub fn generate(inventory: &Inventory, files: &DriverFiles, options: &GenerateOp
 pub fn generate_none(files: &DriverFiles, options: &GenerateOptions) -> Result<Spec> {
     let version = driver_version(files, || None)?;
     let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
-    let common = common::edits(files, version, options, &roots, &Hooks::new(options));
+    let common = common::edits(files, version, options, &roots, &Hooks::new(options)?);
     let edits = ContainerEdits {
         // A device must have edits.
         env: vec![format!("{}=", names::EMPTY_DEVICE)],

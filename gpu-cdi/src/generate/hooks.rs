@@ -1,7 +1,7 @@
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use super::GenerateOptions;
-use crate::{Hook, HookStage, names};
+use crate::{Error, Hook, HookStage, Result, names};
 
 /// The hooks that a spec may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,13 +102,21 @@ pub(super) struct Hooks<'a> {
 }
 
 impl<'a> Hooks<'a> {
-    pub(super) fn new(options: &'a GenerateOptions) -> Self {
-        Self {
+    pub(super) fn new(options: &'a GenerateOptions) -> Result<Self> {
+        let ldconfig = options.ldconfig_path.as_deref();
+        // The hook takes none that is not absolute, and a `@` in front for nothing.
+        if let Some(path) = ldconfig.filter(|path| !path.strip_prefix('@').unwrap_or(path).starts_with('/')) {
+            return Err(Error::RelativeRoot {
+                what: "ldconfig",
+                path: path.into(),
+            });
+        }
+        Ok(Self {
             path: &options.hook_path,
-            ldconfig: options.ldconfig_path.as_deref(),
+            ldconfig,
             disabled: &options.disabled_hooks,
             combined: options.combined_hook,
-        }
+        })
     }
 
     /// Links, each `target::link`; no hook without any.

@@ -15,7 +15,7 @@ const OTHERS: [&str; 3] = ["/dev/nvidia-fs", "/dev/nvidia-nvswitch", "/dev/nvidi
 pub fn generate_management(files: &DriverFiles, options: &GenerateOptions) -> Result<Spec> {
     let version = driver_version(files, || None)?;
     let roots = Roots::new(&files.driver_root, &files.dev_root, options)?;
-    let hooks = Hooks::new(options);
+    let hooks = Hooks::new(options)?;
     let mut edits = ContainerEdits::default();
     for node in &files.device_nodes {
         if node.path.starts_with("/dev/nvidia") && !OTHERS.iter().any(|start| node.path.starts_with(start)) {

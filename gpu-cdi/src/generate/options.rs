@@ -32,7 +32,7 @@ pub struct GenerateOptions {
     ///
     /// A program of the name `nvidia-ctk` is called with the sub-command `hook`.
     pub hook_path: String,
-    /// The host's `ldconfig`, if the hook shall use another than its default. Default: none.
+    /// The host's `ldconfig`, if the hook shall use another than its default: an absolute path. Default: none.
     pub ldconfig_path: Option<String>,
     /// Whether the hooks of every container are one, which starts one process in the place of six with the same effect. The hook
     /// program must be this crate's: the vendor's does not know it. Default: no.

@@ -48,21 +48,21 @@ pub fn generate_tegra(
         };
         devices.extend(name.map(|name| Device::new(name, edits.clone())));
     }
+    let hooks = Hooks::new(options)?;
     finish(
         options,
         devices,
-        common_edits(inventory, files, options, &roots, compat_dir),
+        common_edits(inventory, files, &roots, &hooks, compat_dir),
     )
 }
 
 fn common_edits(
     inventory: Option<&Inventory>,
     files: &TegraFiles,
-    options: &GenerateOptions,
     roots: &Roots,
+    hooks: &Hooks<'_>,
     compat_dir: &str,
 ) -> ContainerEdits {
-    let hooks = Hooks::new(options);
     let mounts = files.folders.iter().chain(&files.libraries);
     let mounts: Vec<_> = mounts
         .map(|file| common::read_only(roots, file.content(), &file.path))
@@ -70,7 +70,7 @@ fn common_edits(
     let libraries = files.libraries.iter().map(|file| file.path.as_str());
     let in_order = [
         hooks.create_symlinks(files.links.clone()),
-        cuda_compat(inventory, &hooks, compat_dir),
+        cuda_compat(inventory, hooks, compat_dir),
         hooks.update_ldcache(common::folders_of_libraries(libraries)),
     ];
     ContainerEdits {

@@ -20,7 +20,7 @@ pub fn generate_wsl(files: &WslFiles, options: &GenerateOptions) -> Result<Spec>
     let mut edits = ContainerEdits::default();
     add_node(&mut edits, node, options, &roots);
 
-    let hooks = Hooks::new(options);
+    let hooks = Hooks::new(options)?;
     let paths = || files.files.iter().map(|file| file.path.as_str());
     let smi = paths().find(|path| path.ends_with("/nvidia-smi"));
     let links = smi

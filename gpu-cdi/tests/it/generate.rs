@@ -246,6 +246,20 @@ fn the_hook_program_and_ldconfig_are_as_told() {
     assert_eq!(hook.args[..6], expected);
     assert_eq!(hook.path, "/usr/bin/nvidia-ctk");
 
+    options.ldconfig_path = Some("@/sbin/ldconfig".to_owned());
+    gpu_cdi::generate(&inventory, &files, &options).expect("the mark is the vendor's, and the hook drops it");
+    for relative in ["sbin/ldconfig", "@sbin/ldconfig", ""] {
+        options.ldconfig_path = Some(relative.to_owned());
+        let error = gpu_cdi::generate(&inventory, &files, &options).unwrap_err();
+        let expected = format!("the ldconfig `{relative}` is not an absolute path");
+        assert_eq!(
+            error.to_string(),
+            expected,
+            "the hook refuses it, and no container starts"
+        );
+    }
+
+    options.ldconfig_path = None;
     options.hook_path = String::new();
     let error = gpu_cdi::generate(&inventory, &files, &options).unwrap_err();
     assert_eq!(

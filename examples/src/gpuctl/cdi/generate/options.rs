@@ -6,7 +6,10 @@ use anyhow::ensure;
 use gpu_cdi::{GenerateOptions, HookName, Kind};
 
 use super::{Generate, hook_program};
-use crate::{cdi_feature::CdiFeature, program::BadUsage};
+use crate::{
+    cdi_feature::CdiFeature,
+    program::{BadUsage, check_absolute},
+};
 
 impl Generate {
     pub(super) fn has(&self, feature: CdiFeature) -> bool {
@@ -21,6 +24,9 @@ impl Generate {
         options.all_device = !self.no_all_device;
         options.hook_path = hook_program::path(self.nvidia_cdi_hook_path.as_deref().unwrap_or_default());
         options.ldconfig_path = self.ldconfig_path.clone().filter(|path| !path.is_empty());
+        if let Some(path) = &options.ldconfig_path {
+            check_absolute("--ldconfig-path", path.strip_prefix('@').unwrap_or(path).as_ref())?;
+        }
         options.disabled_hooks = self.disabled_hooks()?;
         options.libraries_32 = self.compat32;
         options.combined_hook = self.combined_hook;

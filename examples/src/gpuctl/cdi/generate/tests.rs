@@ -79,6 +79,10 @@ fn what_is_not_supported_is_said() {
         "`--disable-hook`: `x` is none of the hooks create-symlinks, enable-cuda-compat, update-ldcache, \
          disable-device-node-modification, update-application-profile, chmod",
     );
+    check(
+        &["--ldconfig-path=sbin/ldconfig"],
+        "`--ldconfig-path` takes an absolute path, not `sbin/ldconfig`",
+    );
     check(&["--vendor=/"], "`--vendor` and `--class`: `/` is not a CDI vendor");
     check(
         &["--mode=imex", "--device-id=x"],
