@@ -12,10 +12,13 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use gpu_cdi::runtime::Invocation;
 
-use crate::toolkit_config::ToolkitConfig;
+use crate::{
+    names,
+    toolkit_config::{ToolkitConfig, keys},
+};
 
 mod container;
 mod log;
@@ -55,10 +58,20 @@ fn run(invocation: &Invocation, arguments: &[OsString], log: &mut Log) -> anyhow
     let toolkit = ToolkitConfig::read(None)?;
     log.configure(&toolkit, invocation);
     let runtime = low_level::find(&toolkit.config.runtimes)?;
+    let depth = low_level::depth();
+    ensure!(
+        depth < low_level::DEEPEST,
+        "{}: `{}` leads back to this program",
+        toolkit.key(keys::RUNTIMES),
+        runtime.display()
+    );
     if invocation.makes_container {
         Container::read(invocation.config())?.prepare(&toolkit, Path::new(MODULES), log)?;
     }
     log.debug(&format!("becomes `{}`", runtime.display()));
-    let error = Command::new(&runtime).args(arguments).exec();
+    let mut command = Command::new(&runtime);
+    command.args(arguments);
+    command.env(names::RUNTIME_DEPTH, (depth + 1).to_string());
+    let error = command.exec();
     Err(anyhow!(error).context(format!("cannot run `{}`", runtime.display())))
 }

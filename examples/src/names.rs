@@ -55,6 +55,10 @@ pub mod config_manager {
     pub const PROCESS_TO_SIGNAL: &str = "PROCESS_TO_SIGNAL";
 }
 
+/// How often `gpu-container-runtime` has been called on the way to this call; its own, since a low-level runtime may lead back
+/// to it.
+pub const RUNTIME_DEPTH: &str = "GPU_CONTAINER_RUNTIME_DEPTH";
+
 /// The toolkit's `config.toml`.
 pub const TOOLKIT_CONFIG_FILE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
 

@@ -174,6 +174,53 @@ fn a_pipe_in_the_place_of_the_configuration_is_not_waited_for() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_log_stops_no_container() {
+    let host = Host::new("[nvidia-container-runtime]\ndebug = \"pipe\"\nlog-level = \"debug\"");
+    host.ask("NVIDIA_VISIBLE_DEVICES=0");
+    let path = host.path("bundle/pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    for log in ["log.json", "pipe"] {
+        let output = host.run(&format!("--log {log} create --bundle . name"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(host.config().contains("GPU=0"));
+}
+
+#[test]
+fn runtimes_that_lead_back_to_this_program_are_refused() {
+    #[track_caller]
+    fn check(runtimes: &[(&str, &[u8])], last: &str) {
+        let host = Host::new("");
+        let mut paths = Vec::new();
+        for (name, content) in runtimes {
+            let path = host.path("bin").join(name);
+            fs::write(&path, content).expect("a new file");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+            paths.push(path);
+        }
+        let config = host.path("config.toml");
+        let text = format!("[nvidia-container-runtime]\nruntimes = {paths:?}\n");
+        fs::write(&config, text).expect("the configuration");
+        let output = host.run("state name");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            format!(
+                "error: `nvidia-container-runtime.runtimes` of `{}`: `{}` leads back to this program\n",
+                config.display(),
+                host.path("bin").join(last).display()
+            )
+        );
+    }
+    let program = env!("CARGO_BIN_EXE_gpu-container-runtime");
+    let copy = fs::read(program).expect("the program");
+    check(&[("a", &copy), ("b", &copy)], "a");
+    check(&[("c", format!("#!/bin/sh\nexec {program} \"$@\"\n").as_bytes())], "c");
+    check(&[("d", format!("#!/bin/sh\n{program} \"$@\"\n").as_bytes())], "d");
+}
+
+#[test]
 fn the_configuration_that_crun_is_given_is_the_one_that_is_edited() {
     let host = Host::new("");
     host.ask("NVIDIA_VISIBLE_DEVICES=0");

@@ -3,10 +3,12 @@
 use std::{
     fs::OpenOptions,
     io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use gpu_cdi::runtime::Invocation;
+use rustix::fs::OFlags;
 use serde_json::json;
 
 use crate::toolkit_config::{LogLevel, ToolkitConfig, keys};
@@ -112,7 +114,11 @@ impl Log {
 }
 
 fn append(path: &Path, line: &str) {
-    let file = OpenOptions::new().append(true).create(true).open(path);
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    // A pipe that nobody reads is not waited for.
+    options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let file = options.open(path);
     // There is nobody else to tell.
     let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
 }

@@ -8,7 +8,19 @@ use std::{
 
 use anyhow::Context as _;
 
-/// The first of the low-level runtimes that exists, and is not this program under another name.
+use crate::names;
+
+/// The calls that may lead to one another: more than one where a hook has an engine make a container.
+pub(super) const DEEPEST: u32 = 8;
+
+/// How many calls of this program led to this one.
+pub(super) fn depth() -> u32 {
+    let depth = env::var(names::RUNTIME_DEPTH).ok();
+    depth.and_then(|depth| depth.parse().ok()).unwrap_or_default()
+}
+
+/// The first of the low-level runtimes that exists, and is not this program under another name. A copy of it, or a script
+/// that calls it, is not told apart.
 pub(super) fn find(names: &[String]) -> anyhow::Result<PathBuf> {
     let own = fs::metadata("/proc/self/exe")
         .ok()
