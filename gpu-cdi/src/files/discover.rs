@@ -9,7 +9,8 @@ use gpu_core::root::Root;
 
 use super::{
     DeviceRule, DriverFiles, binaries, capabilities, configs, device_nodes, driver_libraries, drm, firmware,
-    found::Search, graphics, sockets, storage,
+    found::{Search, is_absent},
+    graphics, sockets, storage,
 };
 use crate::{Error, Result};
 
@@ -121,6 +122,11 @@ impl DriverFiles {
         let mut dev = Search::new(DiscoverConfig::open("device root", dev_root)?);
         let mut sys = Search::new(DiscoverConfig::open("root of /sys and /proc", &config.sys_root)?);
 
+        for folder in config.library_search_paths.iter().chain(&config.config_search_paths) {
+            if driver.root.list(folder).is_err_and(|error| is_absent(&error)) {
+                driver.problem(folder, &"there is no such folder");
+            }
+        }
         let found = driver_libraries::find(&mut driver, config);
         let (graphics_libraries, xorg_modules) = graphics::find(&mut driver, config, &found);
         let firmware = firmware::find(&mut driver, &mut sys, config, found.version.as_deref());

@@ -203,6 +203,6 @@ pub(super) fn is_dir(stat: &Stat) -> bool {
 }
 
 /// Whether an error only says that nothing is there.
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

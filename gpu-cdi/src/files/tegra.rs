@@ -1,6 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use super::{DeviceFile, DeviceRule, DiscoverConfig, FileProblem, FoundFile, device_nodes, found::Search};
+use super::{
+    DeviceFile, DeviceRule, DiscoverConfig, FileProblem, FoundFile, device_nodes,
+    found::{Search, is_absent},
+};
 use crate::Result;
 
 /// Most bytes of one csv file; the vendor's have some 30 KiB.
@@ -14,7 +17,7 @@ pub struct TegraConfig {
     pub driver_root: PathBuf,
     /// The folder whose `dev` holds the device nodes. Default: the driver root.
     pub dev_root: Option<PathBuf>,
-    /// The files beneath the driver root; one that does not exist is passed over. Default: the vendor's three.
+    /// The files beneath the driver root; of the vendor's three, one that does not exist is passed over. Default: these.
     pub files: Vec<PathBuf>,
     /// Patterns of paths, or of names where they have no slash, that are not mounted. Default: none.
     pub ignored: Vec<String>,
@@ -88,8 +91,18 @@ impl TegraFiles {
             links: Vec::new(),
             problems: Vec::new(),
         };
+        let is_usual = |path: &Path| TegraConfig::FILES.iter().any(|usual| path == Path::new(usual));
         for path in &config.files {
-            let Some(text) = read(&mut driver, path) else { continue };
+            let text = match driver.root.read(path, LIMIT) {
+                Ok(content) => String::from_utf8_lossy(&content).into_owned(),
+                Err(error) => {
+                    driver.failed(path, &error);
+                    if is_absent(&error) && !is_usual(path) {
+                        driver.problem(path, &"there is no such file");
+                    }
+                    continue;
+                }
+            };
             for (number, line) in (1..).zip(text.lines()) {
                 match entry(line) {
                     Ok(None) => {}
@@ -149,16 +162,6 @@ fn nodes(dev: &mut Search, rule: DeviceRule, path: &str) -> Vec<DeviceFile> {
     fitting
         .filter_map(|name| device_nodes::node(dev, rule, &format!("{dir}/{name}")))
         .collect()
-}
-
-fn read(driver: &mut Search, path: &Path) -> Option<String> {
-    match driver.root.read(path, LIMIT) {
-        Ok(content) => Some(String::from_utf8_lossy(&content).into_owned()),
-        Err(error) => {
-            driver.failed(path, &error);
-            None
-        }
-    }
 }
 
 /// A line `lib, /usr/lib/libx.so`; nothing where it is empty.

@@ -128,9 +128,18 @@ fn given_search_paths_replace_the_usual_ones() {
     let root = minimal("usr/lib64");
     root.file("opt/libcuda.so.4.5.6", &elf::library(None));
     let mut config = root.config();
-    config.library_search_paths = vec!["/opt".into()];
+    config.library_search_paths = vec!["/nope".into(), "/opt".into()];
+    config.config_search_paths = vec!["/opt/libcuda.so.4.5.6".into()];
     let files = DriverFiles::discover(&config).unwrap();
     assert_eq!(files.driver_version.as_deref(), Some("4.5.6"));
+    let problems: Vec<_> = files.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        problems,
+        [
+            "cannot read `/nope`: there is no such folder",
+            "cannot read `/opt/libcuda.so.4.5.6`: there is no such folder"
+        ]
+    );
 }
 
 #[test]

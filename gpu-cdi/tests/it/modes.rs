@@ -108,6 +108,17 @@ fn without_csv_files_there_is_nothing_to_describe() {
 }
 
 #[test]
+fn a_csv_file_that_is_missing_is_named_unless_it_is_one_that_not_every_machine_has() {
+    let (_root, mut config) = tegra();
+    let before = TegraFiles::discover(&config).unwrap().problems;
+    config.files.push("/etc/typo.csv".into());
+    let problems = TegraFiles::discover(&config).unwrap().problems;
+    let new: Vec<_> = problems.iter().filter(|problem| !before.contains(problem)).collect();
+    assert_eq!(new.len(), 1, "{new:?}");
+    assert_eq!(new[0].to_string(), "cannot read `/etc/typo.csv`: there is no such file");
+}
+
+#[test]
 fn files_show_what_a_machine_is() {
     #[track_caller]
     fn check(file: &str, text: &str, windows: bool, tegra: bool) {
