@@ -48,10 +48,15 @@ impl Cache {
     /// The folders that every CDI reader looks at unless told otherwise: static specs, and generated ones.
     pub const DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
-    /// Reads the specs of `dirs`, the least important first. A folder that does not exist is an empty one.
+    /// Reads the specs of `dirs`, the least important first. A folder that does not exist is an empty one; one that is there
+    /// twice, also by links, counts where it comes last.
     pub fn read<P: AsRef<Path>>(dirs: &[P]) -> Self {
         let mut cache = Self::default();
-        for dir in dirs {
+        let places: Vec<_> = dirs.iter().map(|dir| dir.as_ref().canonicalize().ok()).collect();
+        for (i, dir) in dirs.iter().enumerate() {
+            if places[i].is_some() && places[i + 1..].contains(&places[i]) {
+                continue;
+            }
             match list(dir.as_ref()) {
                 Ok(paths) => cache.add_dir(paths),
                 Err(source) => cache.problems.push(CacheProblem {

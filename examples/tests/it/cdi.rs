@@ -151,9 +151,14 @@ fn what_was_checked_and_what_was_not_there_is_said() {
         (Some(0), good.clone(), "1 file with 1 device checked\n".to_owned())
     );
 
+    let again = format!("--spec-dir={path},{path}/.");
+    let twice = gpuctl(&["validate", &again]);
+    let counted = (twice.0, twice.1.lines().count(), twice.2.as_str());
+    assert_eq!(counted, (Some(0), 1, "1 file with 1 device checked\n"));
+
     let bad = dir.path().join("bad.yaml");
     std::fs::write(&bad, "kind: [").unwrap();
-    let reason = "not a CDI spec: expected string scalar at line 1, column 7";
+    let reason = "not a CDI spec: expected a text at line 1, column 7";
     let fault = format!("error: `{path}/bad.yaml`: {reason}\nerror: 1 fault in ");
     assert_eq!(in_folder(), (Some(1), good, format!("{fault}2 files\n")));
     let named = validate(&[&bad.display().to_string()]);
@@ -248,6 +253,21 @@ fn a_hook_program_that_nobody_named_and_the_host_lacks_is_warned_of_once() {
     assert_eq!(warnings(&[]), 1);
     assert_eq!(warnings(&["--nvidia-cdi-hook-path=/opt/gpu-cdi-hook"]), 0);
     assert_eq!(warnings(&["--disable-hook=all"]), 0);
+}
+
+#[test]
+fn the_file_that_was_written_is_named_as_it_is_called() {
+    let dir = TempDir::new().unwrap();
+    let node = Node::create(&NodeSpec::new("a100").gpus(1), dir.path()).unwrap();
+    let spec = dir.path().join("specs/null");
+    let mut gpuctl = program(env!("CARGO_BIN_EXE_gpuctl"));
+    gpuctl
+        .envs(node.env())
+        .args(["cdi", "generate", "--disable-hook=all", "--output"])
+        .arg(&spec);
+    let output = run(&mut gpuctl);
+    let expected = format!("and 3 devices in `{}.yaml`\n", spec.display());
+    assert!(stderr(&output).ends_with(&expected), "{}", stderr(&output));
 }
 
 #[test]

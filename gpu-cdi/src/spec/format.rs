@@ -1,6 +1,6 @@
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
-use serde_saphyr::{Options, SerializerOptions};
+use serde_saphyr::{Error as Fault, MessageFormatter, Options, SerializerOptions, UserMessageFormatter};
 
 use super::Spec;
 use crate::{Error, Result};
@@ -57,10 +57,53 @@ impl Spec {
             Format::Json => serde_json::from_str(text).map_err(|error| Error::Parse {
                 reason: error.to_string(),
             }),
-            Format::Yaml => serde_saphyr::from_str_with_options(text, yaml_reading()).map_err(|error| Error::Parse {
-                reason: error.to_string(),
+            Format::Yaml => from_yaml(text).map_err(|fault| Error::Parse {
+                reason: fault.render_with_formatter(&Words),
             }),
         }
+    }
+}
+
+fn from_yaml(text: &str) -> Result<Spec, Fault> {
+    match serde_saphyr::from_str_with_options(text, yaml_reading()) {
+        // A mark after the only document makes no second one.
+        Err(fault @ Fault::MultipleDocuments { .. }) => {
+            let specs = serde_saphyr::from_multiple_with_options(text, yaml_reading());
+            let only = specs.ok().and_then(|specs| <[Spec; 1]>::try_from(specs).ok());
+            only.map(|[spec]| spec).ok_or(fault)
+        }
+        read => read,
+    }
+}
+
+/// What is wrong, for whoever wrote the text: the library's own words advise on its settings and on types of Rust.
+struct Words;
+
+impl MessageFormatter for Words {
+    fn format_message<'a>(&self, fault: &'a Fault) -> Cow<'a, str> {
+        let text = match fault {
+            Fault::Unexpected { expected, .. } => match *expected {
+                "mapping start" => "expected keys with values",
+                "sequence start" => "expected a list",
+                "string scalar" => "expected a text",
+                _ => return UserMessageFormatter.format_message(fault),
+            },
+            Fault::InvalidScalar { ty, .. } if ty.starts_with(['i', 'u']) => {
+                "expected a whole number, and none that is too large"
+            }
+            Fault::MultipleDocuments { .. } => "there is more than one document",
+            Fault::BinaryNotUtf8 { .. } => "what is tagged `!!binary` is no text",
+            Fault::RecursiveReferencesRequireWeakTypes { .. } => "an alias is a part of what it stands for",
+            Fault::Budget { .. }
+            | Fault::AliasReplayCounterOverflow { .. }
+            | Fault::AliasReplayLimitExceeded { .. }
+            | Fault::AliasExpansionLimitExceeded { .. }
+            | Fault::AliasReplayStackDepthExceeded { .. } => {
+                "it is too large or too deep, or its aliases repeat too much"
+            }
+            _ => return UserMessageFormatter.format_message(fault),
+        };
+        Cow::Borrowed(text)
     }
 }
 
@@ -89,12 +132,88 @@ mod tests {
         let reason = |text: &str, format| Spec::from_text(text, format).unwrap_err().to_string();
         assert_eq!(
             reason("kind: [\n x", Format::Yaml),
-            "not a CDI spec: expected string scalar at line 1, column 7"
+            "not a CDI spec: expected a text at line 1, column 7"
         );
         assert_eq!(
             reason("{", Format::Json),
             "not a CDI spec: EOF while parsing an object at line 1 column 1"
         );
+    }
+
+    const YAML: &str = "\
+cdiVersion: 0.6.0
+kind: v.com/c
+devices:
+- name: a
+  containerEdits:
+    env: [A=1]
+";
+
+    #[test]
+    fn what_is_wrong_with_yaml_is_said_to_who_wrote_it() {
+        #[track_caller]
+        fn check(text: &str, expected: &str) {
+            let error = Spec::from_text(text, Format::Yaml).unwrap_err().to_string();
+            assert_eq!(error, format!("not a CDI spec: {expected}"));
+        }
+        #[track_caller]
+        fn check_with(from: &str, to: &str, expected: &str) {
+            assert!(YAML.contains(from));
+            check(&YAML.replace(from, to), expected);
+        }
+        check("", "unexpected end of file at line 1, column 1");
+        check("[]", "expected keys with values at line 1, column 1");
+        check(
+            &format!("{YAML}kind: x\n"),
+            "duplicate mapping key `kind` is not allowed here at line 7, column 1",
+        );
+        check(
+            &format!("{YAML}---\n{YAML}"),
+            "there is more than one document at line 8, column 1",
+        );
+        check_with("name: a", "name: ~", "null is not allowed here at line 4, column 9");
+        check_with("[A=1]", "A=1", "expected a list at line 6, column 10");
+        check_with("A=1", "[]", "expected a text at line 6, column 11");
+        check_with("A=1", "*x", "reference to unknown value at line 6, column 11");
+        check_with(
+            "A=1",
+            "!!binary gIGC",
+            "what is tagged `!!binary` is no text at line 6, column 20",
+        );
+        check_with(
+            "env: [A=1]",
+            "additionalGids: [-1]",
+            "expected a whole number, and none that is too large at line 6, column 22",
+        );
+        let many = format!("[{}]", "a,".repeat(300_000));
+        let error = Spec::from_text(&YAML.replace("[A=1]", &many), Format::Yaml)
+            .unwrap_err()
+            .to_string();
+        let expected = "not a CDI spec: it is too large or too deep, or its aliases repeat too much";
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn a_mark_after_the_document_makes_no_second_one() {
+        let spec = Spec::from_text(YAML, Format::Yaml).unwrap();
+        for end in [
+            "...",
+            "...\n# x\n",
+            "---\n",
+            "--- \n# x\n",
+            "---\n---\n",
+            "...\n---\n...\n",
+            "---\nnull\n",
+        ] {
+            let read = Spec::from_text(&format!("---\n{YAML}{end}"), Format::Yaml);
+            assert_eq!(read.as_ref().ok(), Some(&spec), "{end:?}: {read:?}");
+        }
+        for start in ["---\n---\n", "---\nnull\n---\n"] {
+            assert!(
+                Spec::from_text(&format!("{start}{YAML}"), Format::Yaml).is_err(),
+                "the first document is the one that others read"
+            );
+        }
     }
 
     #[test]

@@ -67,6 +67,18 @@ fn a_later_folder_goes_before_an_earlier_one() {
 }
 
 #[test]
+fn a_folder_that_is_there_twice_counts_once_where_it_comes_last() {
+    let dirs = Dirs::new();
+    dirs.write("etc/a.json", &spec("v.com/gpu", "etc", &["0"]));
+    dirs.write("run/z.json", &spec("v.com/gpu", "run", &["0"]));
+    std::os::unix::fs::symlink("etc", dirs.dir.path().join("link")).expect("a new link");
+    let folders = ["etc", "link", "run", "etc/"];
+    let cache = Cache::read(&folders.map(|name| dirs.dir.path().join(name)));
+    assert_eq!(cache.specs().count(), 2);
+    assert_eq!(env(&cache, &["v.com/gpu=0"]), ["ALL=etc", "etc=0"]);
+}
+
+#[test]
 fn what_all_of_a_spec_get_is_given_once() {
     let dirs = Dirs::new();
     dirs.write("run/a.json", &spec("v.com/gpu", "a", &["0", "1"]));

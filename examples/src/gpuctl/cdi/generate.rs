@@ -47,11 +47,14 @@ impl Generate {
 
     fn write(&self, spec: &Spec) -> anyhow::Result<()> {
         let output = self.output.as_deref().filter(|path| !path.as_os_str().is_empty());
-        output::write(spec, output, self.format)?;
+        let file = output::write(spec, output, self.format)?;
+        // A name without an extension has got one.
+        let place = file.map(|path| format!(" in `{}`", path.display()));
         remark(format_args!(
-            "Generated CDI spec with version {} and {}",
+            "Generated CDI spec with version {} and {}{}",
             spec.cdi_version,
-            count(spec.devices.len(), "device")
+            count(spec.devices.len(), "device"),
+            place.unwrap_or_default()
         ));
         if self.has(CdiFeature::CoherentAnnotations) {
             for part in gpu_cdi::split_by_coherence(spec)? {

@@ -23,16 +23,19 @@ impl From<Notation> for Format {
     }
 }
 
-/// Writes a spec to a file, or to standard output if there is none.
-pub(super) fn write(spec: &Spec, output: Option<&Path>, notation: Option<Notation>) -> anyhow::Result<()> {
+/// Writes a spec to a file, whose path is returned, or to standard output if there is none.
+pub(super) fn write(spec: &Spec, output: Option<&Path>, notation: Option<Notation>) -> anyhow::Result<Option<PathBuf>> {
     let Some(path) = output else {
         let mut text = spec.to_text(notation.map_or(Format::Yaml, Format::from))?;
         if !text.ends_with('\n') {
             text.push('\n');
         }
-        return print(text);
+        print(text)?;
+        return Ok(None);
     };
-    Ok(spec.write(&named(path, notation)?)?)
+    let path = named(path, notation)?;
+    spec.write(&path)?;
+    Ok(Some(path))
 }
 
 /// The path with a word before its extension: `nvidia.coherent.yaml`.

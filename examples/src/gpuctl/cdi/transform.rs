@@ -76,7 +76,8 @@ impl Root {
         }
         spec.validate()?;
         let output = self.output.as_deref().filter(|path| !path.as_os_str().is_empty());
-        output::write(&spec, output, None)
+        output::write(&spec, output, None)?;
+        Ok(())
     }
 }
 
