@@ -2,7 +2,7 @@ use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FileError, PciAddress, PciId, VgpuHost, file::read_start, sysfs};
+use crate::{FileError, PciAddress, PciId, VgpuHost, sysfs};
 
 /// NVIDIA's devices on a node's PCI bus, as the kernel sees them: without NVML, and also where no driver is loaded.
 ///
@@ -148,15 +148,10 @@ fn read_device(
         virtual_function_of: or_problem
             .of(sysfs::target_name(&folder, "physfn"))
             .and_then(|address| address.parse().ok()),
-        // A caller that may not read it is as one that reads 64 bytes of it: the mark is out of its sight.
-        vgpu_host: read_start(&folder.join("config"), VgpuHost::CONFIG_SIZE)
-            .ok()
-            .and_then(|config| {
-                VgpuHost::parse(&config).unwrap_or_else(|error| {
-                    or_problem.0.push(format!("{address}: {error}"));
-                    None
-                })
-            }),
+        vgpu_host: sysfs::vgpu_host(&folder).unwrap_or_else(|error| {
+            or_problem.0.push(format!("{address}: {error}"));
+            None
+        }),
     }))
 }
 

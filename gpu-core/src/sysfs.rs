@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    FileError, PciAddress,
-    file::{PAGE, link, read},
+    FileError, ParseVgpuError, PciAddress, VgpuHost,
+    file::{PAGE, link, read, read_start},
 };
 
 /// The device's folder beneath the host's root.
@@ -24,6 +24,14 @@ pub(crate) fn pcie_root(device: &Path) -> Result<Option<String>, FileError> {
 pub(crate) fn numa_node(device: &Path) -> Result<Option<u32>, FileError> {
     number(device, "numa_node", |text| text.parse::<i64>().ok())
         .map(|node| node.and_then(|node| u32::try_from(node).ok()))
+}
+
+/// The mark of a vGPU host. A caller that may not read it is as one that reads 64 bytes: the mark is out of its sight.
+pub(crate) fn vgpu_host(device: &Path) -> Result<Option<VgpuHost>, ParseVgpuError> {
+    match read_start(&device.join("config"), VgpuHost::CONFIG_SIZE) {
+        Ok(config) => VgpuHost::parse(&config),
+        Err(_) => Ok(None),
+    }
 }
 
 /// A number such as `0x10de`.

@@ -207,37 +207,20 @@ pub(super) const UNSUPPORTED: &[vendor::Unsupported] = &[
     },
 ];
 
-/// What an older variable says where the newer one does not; each engine has its own.
-fn or_older(value: Option<&String>, engine: Engine, containerd: &str, docker: &str) -> Option<String> {
-    let older = match engine {
-        Engine::Containerd => vendor::env(containerd),
-        Engine::Docker => vendor::env(docker),
-        Engine::Crio => String::new(),
-    };
-    value
-        .cloned()
-        .into_iter()
-        .chain([older])
-        .find(|value| !value.is_empty())
-}
-
 impl Arguments {
     /// Refuses settings that contradict each other or ask for what this program does not do.
     ///
     /// # Errors
     /// [`BadUsage`].
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        let roots = [
-            ("--toolkit-install-dir", self.toolkit_install_dir.as_str()),
-            ("--driver-root", &self.driver_root),
-            ("--dev-root", self.dev_root_on_host()),
-        ];
-        let roots = roots.map(|(flag, path)| (flag, Path::new(path)));
         let folders = [
-            ("--host-root", self.host_root.as_path()),
+            ("--toolkit-install-dir", Path::new(&self.toolkit_install_dir)),
+            ("--driver-root", Path::new(&self.driver_root)),
+            ("--dev-root", Path::new(self.dev_root_on_host())),
+            ("--host-root", &self.host_root),
             ("--cdi-output-dir", &self.cdi_output_dir),
         ];
-        for (flag, path) in roots.into_iter().chain(folders) {
+        for (flag, path) in folders {
             check_absolute(flag, path)?;
         }
         for source in self.config_source.split(',').map(str::trim) {
@@ -295,14 +278,23 @@ impl Arguments {
         }
     }
 
+    /// What an older variable says where the newer one does not; each engine has its own.
+    fn or_older(&self, value: Option<&String>, containerd: &str, docker: &str) -> Option<String> {
+        let older = match self.runtime() {
+            Engine::Containerd => vendor::env(containerd),
+            Engine::Docker => vendor::env(docker),
+            Engine::Crio => String::new(),
+        };
+        value
+            .cloned()
+            .into_iter()
+            .chain([older])
+            .find(|value| !value.is_empty())
+    }
+
     pub(super) fn main(&self) -> Option<PathBuf> {
-        or_older(
-            self.config.as_ref(),
-            self.runtime(),
-            "CONTAINERD_CONFIG",
-            "DOCKER_CONFIG",
-        )
-        .map(PathBuf::from)
+        self.or_older(self.config.as_ref(), "CONTAINERD_CONFIG", "DOCKER_CONFIG")
+            .map(PathBuf::from)
     }
 
     pub(super) fn drop_in(&self) -> Option<PathBuf> {
@@ -313,13 +305,8 @@ impl Arguments {
     }
 
     pub(super) fn socket(&self) -> Option<PathBuf> {
-        or_older(
-            self.socket.as_ref(),
-            self.runtime(),
-            "CONTAINERD_SOCKET",
-            "DOCKER_SOCKET",
-        )
-        .map(PathBuf::from)
+        self.or_older(self.socket.as_ref(), "CONTAINERD_SOCKET", "DOCKER_SOCKET")
+            .map(PathBuf::from)
     }
 
     pub(super) fn creates_control_nodes(&self) -> bool {
@@ -374,9 +361,8 @@ impl Arguments {
     /// # Errors
     /// [`BadUsage`], which [`check`](Self::check) tells first.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
-        let name = or_older(
+        let name = self.or_older(
             self.runtime_name.as_ref(),
-            self.runtime(),
             "CONTAINERD_RUNTIME_CLASS",
             "DOCKER_RUNTIME_NAME",
         );

@@ -75,7 +75,7 @@ pub fn requested(config: &Value, policy: &RequestPolicy) -> Result<Request> {
 
 /// The devices that are asked for beside GPUs, of kinds of their own: by variables, and IMEX channels also by mounts.
 fn companions(config: &Value, policy: &RequestPolicy) -> Result<Vec<QualifiedName>> {
-    let heard = policy.environment_when_unprivileged || is_privileged(config);
+    let heard = is_environment_heard(config, policy);
     let vendor = policy.default_kind.vendor();
     let mut asked = Vec::new();
     for (variable, companion) in COMPANIONS {
@@ -111,7 +111,7 @@ fn without_companions(config: &Value, policy: &RequestPolicy) -> Result<Request>
         return Ok(Request::for_devices(named(&mounted, policy, mounts)?));
     }
     let (variables, names) = from_environment(config, policy);
-    if !names.is_empty() && !policy.environment_when_unprivileged && !is_privileged(config) {
+    if !names.is_empty() && !is_environment_heard(config, policy) {
         return Ok(Request {
             refused: names,
             ..Request::default()
@@ -254,6 +254,10 @@ fn named(names: &[String], policy: &RequestPolicy, place: impl FnOnce() -> Strin
         .map_err(|source| Error::Request { place: place(), source })
 }
 
+fn is_environment_heard(config: &Value, policy: &RequestPolicy) -> bool {
+    policy.environment_when_unprivileged || is_privileged(config)
+}
+
 fn is_privileged(config: &Value) -> bool {
     let bounding = config["process"]["capabilities"]["bounding"].as_array();
     bounding.is_some_and(|names| names.iter().any(|name| name == PRIVILEGE))
@@ -274,6 +278,10 @@ mod tests {
         let request = requested(config, policy).unwrap();
         assert_eq!(devices(&request), expected);
         assert!(request.refused.is_empty());
+    }
+
+    fn mount(name: &str) -> Value {
+        json!({ "source": "/dev/null", "destination": format!("{}{name}", names::DEVICE_MOUNTS) })
     }
 
     fn env(variables: &[&str]) -> Value {
@@ -366,8 +374,6 @@ mod tests {
     fn annotations_count_before_mounts_and_mounts_before_variables() {
         let mut policy = RequestPolicy::default();
         let mut config = env(&["NVIDIA_VISIBLE_DEVICES=0"]);
-        let mount =
-            |name: &str| json!({ "source": "/dev/null", "destination": format!("{}{name}", names::DEVICE_MOUNTS) });
         config["mounts"] = json!([
             { "source": "/x", "destination": format!("{}5", names::DEVICE_MOUNTS) },
             { "source": "//dev/null", "destination": "/var/run//nvidia-container-devices/1/" },
@@ -435,8 +441,6 @@ mod tests {
         policy.environment_when_unprivileged = false;
         assert!(companions(&variables, &policy).is_empty());
         policy.volume_mounts = true;
-        let mount =
-            |name: &str| json!({ "source": "/dev/null", "destination": format!("{}{name}", names::DEVICE_MOUNTS) });
         let mut config = env(&variables);
         config["mounts"] = json!([mount("0"), mount("imex/2")]);
         let request = requested(&config, &policy).unwrap();
@@ -501,8 +505,7 @@ mod tests {
             "the annotation `cdi.k8s.io/x`",
             "0",
         );
-        let mount = json!({ "source": "/dev/null", "destination": format!("{}a b", names::DEVICE_MOUNTS) });
         let place = format!("mounts beneath `{}`", names::DEVICE_MOUNTS);
-        check(json!({ "mounts": [mount] }), &place, "a b");
+        check(json!({ "mounts": [mount("a b")] }), &place, "a b");
     }
 }

@@ -57,9 +57,7 @@ impl<'a> Kept<'a> {
                 self.remove_folders();
             }
         })?;
-        let end = self.change(self.marked(), self.after.clone());
-        let ready = end.map(|end| Ready::make(&self.how.host_root, &end)).transpose();
-        ready.inspect_err(|_| {
+        self.ready(self.marked(), self.after.clone()).inspect_err(|_| {
             // Best effort: the error that matters is the one above.
             let _ = self.take_back();
         })
@@ -86,11 +84,7 @@ impl<'a> Kept<'a> {
     /// Changes what is kept of the receipt, if it is to change.
     fn write(&self, before: Option<String>, after: Option<String>) -> Result<(), Error> {
         let is_gone = after.is_none();
-        let change = self.change(before, after);
-        let ready = change
-            .map(|change| Ready::make(&self.how.host_root, &change))
-            .transpose()?;
-        self.put(ready, is_gone)
+        self.put(self.ready(before, after)?, is_gone)
     }
 
     /// Our folders go with the last of the receipt, and before it those that it does not lie in: it still names them then.
@@ -105,9 +99,13 @@ impl<'a> Kept<'a> {
         Ok(())
     }
 
-    fn change(&self, before: Option<String>, after: Option<String>) -> Option<FileChange> {
+    /// The change on disk, if there is any.
+    fn ready(&self, before: Option<String>, after: Option<String>) -> Result<Option<Ready<'_>>, Error> {
+        if before == after {
+            return Ok(None);
+        }
         let path = receipt_path(&self.how.main);
-        (before != after).then_some(FileChange { path, before, after })
+        Ready::make(&self.how.host_root, &FileChange { path, before, after }).map(Some)
     }
 
     fn remove_folders(&self) {

@@ -83,17 +83,12 @@ impl NewFile {
     }
 
     /// Gives it its name, in place of the file that has it.
-    pub(super) fn replace(self, at: &Path) -> io::Result<()> {
+    pub(super) fn replace(mut self, at: &Path) -> io::Result<()> {
         let temporary = temporary(at);
-        let named = match &self.temporary {
-            Some(_) => Ok(()),
-            None => self.link(&temporary),
-        };
-        let renamed = named.and_then(|()| fs::rename(&temporary, at)).inspect_err(|_| {
-            // Best effort: the error that matters is the one above.
-            let _ = fs::remove_file(&temporary);
-        });
-        renamed.map_err(|error| match error.kind() {
+        if self.temporary.replace(temporary.clone()).is_none() {
+            self.link(&temporary)?;
+        }
+        fs::rename(&temporary, at).map_err(|error| match error.kind() {
             ErrorKind::ResourceBusy => {
                 io::Error::other("it is a mount point, and cannot be replaced: mount the folder that it is in")
             }

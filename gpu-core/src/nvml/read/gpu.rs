@@ -10,7 +10,7 @@ use super::super::{Parts, guard::Progress, raw};
 use crate::{
     AddressingMode, Architecture, Brand, ComputeCapability, ComputeMode, Ecc, FileError, Gpu, GpuUuid, Memory, Pci,
     PciAddress, PciId, PcieLink, PowerLimit, Problem, ProblemKind, RecoveryAction, RemappedRows, Result, VgpuHost,
-    VirtualizationMode, read_start, sysfs,
+    VirtualizationMode, sysfs,
 };
 
 /// What [`Parts::board`] stands for.
@@ -282,10 +282,8 @@ impl<'a> Reader<'a> {
     }
 
     fn vgpu_host(&mut self, folder: &Path) -> Option<VgpuHost> {
-        let path = folder.join("config");
-        // A caller that may not read it is as one that reads 64 bytes of it: the mark is out of its sight.
-        let config = read_start(&path, VgpuHost::CONFIG_SIZE).ok()?;
-        VgpuHost::parse(&config).unwrap_or_else(|error| {
+        sysfs::vgpu_host(folder).unwrap_or_else(|error| {
+            let path = folder.join("config");
             self.incomplete(&format!("read {}", path.display()), error.to_string());
             None
         })
