@@ -14,7 +14,7 @@ use gpu_sharing::mig::{
     manager::{Lease, NodeMeta, Outcome, State, names},
     parted::Selection,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     MigManager, blocking, cdi,
@@ -24,7 +24,7 @@ use super::{
     now,
     pause::{Standing, start_services},
     services::{self, Host},
-    users::Way,
+    users::{Way, waited_for},
 };
 use crate::{
     mig_apply::{Extent, Node, Report},
@@ -162,10 +162,13 @@ impl Attempt<'_> {
         let (pods, _) = self.cluster.pods().await?;
         let way = {
             let (selection, lease) = (selection.clone(), lease.clone());
-            blocking(move || Way::to(&selection, &inventory, &usage, &pods, &lease))
+            blocking(move || {
+                let way = Way::to(&selection, &inventory, &usage, &pods, &lease)?;
+                Ok((way, usage, pods))
+            })
         };
         // A plan may take its time.
-        let way = self.cluster.while_asked(self.value, way).await?;
+        let (way, usage, pods) = self.cluster.while_asked(self.value, way).await?;
         let evicted = match way {
             Way::Without(users, refused) if !users.processes.is_empty() || !self.manager.ours.evict_pods => {
                 let (value, names) = (self.value, users.names());
@@ -182,8 +185,14 @@ impl Attempt<'_> {
         };
         // Asked before anybody is made to wait.
         let claim = Claim::take(self.manager, gpus).await?;
+        let processes = waited_for(&usage, &pods, &lease, &evicted);
         let (cluster, value) = (self.cluster, self.value);
-        cluster.while_asked(value, self.pause(node, &lease, &evicted)).await?;
+        let deadline = Instant::now() + self.manager.pause_limit();
+        let gone = async {
+            self.pause(node, &lease, &evicted, deadline).await?;
+            self.ended(&processes, deadline).await
+        };
+        cluster.while_asked(value, gone).await?;
         if self.manager.with_shutdown_host_gpu_clients {
             let modes = differences.iter().any(|difference| difference.mode);
             self.stop_services(modes).await?;
@@ -208,7 +217,7 @@ impl Attempt<'_> {
     }
 
     /// The GPUs, and who uses them.
-    async fn read(&mut self) -> anyhow::Result<(Inventory, Usage)> {
+    pub(super) async fn read(&mut self) -> anyhow::Result<(Inventory, Usage)> {
         let gpus = self.gpus.take();
         let mut gpus = gpus.unwrap_or_else(|| Node::new(self.manager.hardware()));
         let read = blocking(move || {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Context as _, bail};
 use gpu_sharing::mig::manager::{Lease, NodeMeta, names};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     MigManager,
@@ -17,6 +17,8 @@ use super::{
 
 /// How often an eviction that was not allowed is asked for again.
 const EVICT_AGAIN: Duration = Duration::from_secs(2);
+/// How often it is looked whether processes have ended: nobody tells.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// For so many times as long as pods were waited for in vain, nobody has to wait for the same pods again.
 const REST: u32 = 10;
@@ -44,6 +46,7 @@ impl Attempt<'_> {
         node: &NodeMeta,
         lease: &Lease,
         evicted: &BTreeSet<PodName>,
+        deadline: Instant,
     ) -> anyhow::Result<()> {
         let (pods, _) = self.cluster.pods().await?;
         if let Some(standing) = self.standing.take_if(|standing| !standing.stands(&pods)) {
@@ -52,7 +55,6 @@ impl Attempt<'_> {
         if let Some(standing) = &*self.standing {
             bail!("{}", standing.reason);
         }
-        let deadline = Instant::now() + self.manager.pause_limit();
         tracing::info!("step pause: `{}` changes instances; who uses GPUs waits", self.value);
         self.cluster.write(&lease.pause(node, self.value)).await?;
         self.cluster
@@ -85,6 +87,26 @@ impl Attempt<'_> {
                 bail!("{}", self.in_vain(&left));
             }
         }
+    }
+
+    /// Waits until processes have ended whose pods are gone: a pod that is deleted by force is gone before they are, and
+    /// an attempt that finds them then takes them for processes of the host, and looks for other pods to evict.
+    pub(super) async fn ended(&mut self, processes: &BTreeSet<u32>, deadline: Instant) -> anyhow::Result<()> {
+        while !processes.is_empty() {
+            let (_, usage) = self.read().await?;
+            let left = usage.gpus.iter().flat_map(|gpu| &gpu.processes);
+            let mut left = left.filter(|process| processes.contains(&process.pid));
+            let Some(process) = left.next() else { break };
+            if Instant::now() >= deadline {
+                bail!(
+                    "process {} is there after {} s, though its pod is gone",
+                    process.pid,
+                    self.manager.ours.pause_seconds
+                );
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
     }
 
     /// Notes pods that did not go, and says so.

@@ -133,6 +133,15 @@ impl Users {
     }
 }
 
+/// The processes of all pods that are waited for: they may be there for a moment after their pods are gone.
+pub(super) fn waited_for(usage: &Usage, pods: &[Pod], lease: &Lease, evicted: &BTreeSet<PodName>) -> BTreeSet<u32> {
+    let goes = |pod: &Pod| waits(pod, lease) || evicted.contains(&identity(pod));
+    let all = usage.gpus.iter().flat_map(|gpu| &gpu.processes);
+    all.filter(|process| pod_of(process, pods).is_some_and(goes))
+        .map(|process| process.pid)
+        .collect()
+}
+
 fn disturbs(plan: &NodePlan) -> bool {
     plan.plan.changes.iter().any(|change| {
         change.mode.is_some()

@@ -67,10 +67,30 @@ fn a_pod_that_can_stay_does_where_another_waits_by_its_label() {
     bench.ask("half");
     let _manager = bench.start(&["--evict-pods"]);
     bench.pauses();
+    // Its pod is gone; time enough for a manager that does not wait for the process as well.
+    thread::sleep(Duration::from_millis(500));
     bench.node.unload(0, Some(77)).unwrap();
     bench.ends("success", "half");
-    assert!(bench.api.state().evicted.is_empty(), "{:?}", bench.api.state().evicted);
+    let now = bench.api.state();
+    assert!(now.evicted.is_empty(), "{:?}", now.evicted);
+    assert_eq!(now.patches.len(), 2, "{:?}", now.patches);
+    drop(now);
     assert_eq!(bench.devices(), [kept]);
+}
+
+#[test]
+fn a_process_that_outlives_its_pod_is_named_and_nobody_waits_for_ever() {
+    let bench = halves(&[(0, "a")]);
+    bench.ask("whole");
+    let _manager = bench.start(&["--evict-pods", "--pause-seconds=1"]);
+    bench.ends("failed", "whole");
+    // The next attempt has another reason: it finds a process of no pod.
+    let ended = &bench.api.state().patches[1]["annotations"]["nvidia.com/mig.config.state-reason"].clone();
+    assert_eq!(ended, "process 4243 is there after 1 s, though its pod is gone");
+    assert_eq!(
+        (bench.api.state().evicted.as_slice(), bench.devices().len()),
+        (["a".to_owned()].as_slice(), 2)
+    );
 }
 
 #[test]
