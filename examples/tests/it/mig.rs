@@ -83,6 +83,9 @@ fn fails(output: &Output, message: &str) {
 #[test]
 fn kinds_of_gpu_that_differ_are_told_apart_by_filters() {
     let bench = Bench::new("mixed", 4);
+    let whole =
+        "version: v1\nmig-configs:\n  current:\n  - devices: all\n    mig-enabled: false\n    mig-devices: {}\n";
+    assert_eq!(stdout(&bench.mig(&["export"])), whole, "one entry needs no filter");
     let generated = bench.mig(&["generate-config"]);
     succeeds(&generated);
     let file = bench.file("generated.yaml", stdout(&generated));

@@ -24,6 +24,8 @@ pub fn export(inventory: &Inventory, name: &str) -> Configs {
             None => alike.push((spec, vec![gpu])),
         }
     }
+    // One entry for the whole node needs no filter, whatever its GPUs are.
+    let filtered = kinds.len() > 1 && alike.len() > 1;
     let specs = alike.into_iter().map(|(spec, gpus)| {
         let filters: BTreeSet<_> = gpus.iter().map(|gpu| DeviceFilter::of(gpu)).collect();
         let of_kinds = inventory
@@ -32,7 +34,7 @@ pub fn export(inventory: &Inventory, name: &str) -> Configs {
             .filter(|gpu| filters.contains(&DeviceFilter::of(gpu)));
         let all = of_kinds.count() == gpus.len();
         Spec {
-            device_filter: if kinds.len() > 1 {
+            device_filter: if filtered {
                 filters.into_iter().collect()
             } else {
                 Vec::new()

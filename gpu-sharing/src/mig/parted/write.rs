@@ -4,7 +4,8 @@ use super::{Configs, Devices, Spec};
 use crate::mig::Profile;
 
 impl Configs {
-    /// The file as the vendor's programs write it, byte for byte.
+    /// The file as the vendor's programs write it, byte for byte; but one device filter is always a text, as in their `export`,
+    /// where their `generate-config` has a list of one. Both are read alike.
     pub fn to_yaml(&self) -> String {
         let mut text = "version: v1\nmig-configs:\n".to_owned();
         for name in natural(self.configs.keys().map(String::as_str)) {
