@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use gpu_runtime_config::{Cdi, Plan, Preset, Runtime, Settings, apply::Stop, containerd::Version};
@@ -35,9 +35,10 @@ pub(super) struct Wanted {
     #[command(flatten)]
     pub(super) node: Node,
 
-    /// The drop-in to write [default: /etc/containerd/conf.d/99-nvidia.toml or /etc/crio/crio.conf.d/99-nvidia.toml]
+    /// The drop-in to write, where one is; empty for the default [default: /etc/containerd/conf.d/99-nvidia.toml or
+    /// /etc/crio/crio.conf.d/99-nvidia.toml]
     #[arg(long, value_name = "PATH")]
-    drop_in_config: Option<PathBuf>,
+    drop_in_config: Option<OsString>,
 
     /// The program behind the engine, asked for its version [default: what listens on the socket]
     #[arg(long, value_name = "PATH")]
@@ -112,7 +113,7 @@ impl Diff {
 
 impl Wanted {
     fn target(&self) -> anyhow::Result<Target> {
-        self.node.target(self.drop_in_config.clone())
+        self.node.target(self.drop_in_config.as_ref())
     }
 
     fn plan(&self, target: &mut Target) -> anyhow::Result<Plan> {

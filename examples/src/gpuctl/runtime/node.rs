@@ -1,6 +1,6 @@
 //! Which engine's files are meant.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::ensure;
 use clap::Args;
@@ -44,7 +44,9 @@ impl Node {
         })
     }
 
-    pub(super) fn target(&self, drop_in: Option<PathBuf>) -> anyhow::Result<Target> {
+    /// The engine's files; a drop-in of no name is the usual one.
+    pub(super) fn target(&self, drop_in: Option<&OsString>) -> anyhow::Result<Target> {
+        let drop_in = drop_in.filter(|path| !path.is_empty()).map(PathBuf::from);
         let Some(preset) = self.preset else {
             return Target::new(self.runtime(), &self.host_root, self.config.clone(), drop_in);
         };

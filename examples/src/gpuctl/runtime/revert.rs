@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::ffi::OsString;
 
 use clap::Args;
 
@@ -15,7 +15,7 @@ pub(in crate::gpuctl) struct Revert {
 
     /// Not needed: the receipt beside the main file names what `configure` wrote. Taken so that its flags can be given again
     #[arg(long, value_name = "PATH")]
-    drop_in_config: Option<PathBuf>,
+    drop_in_config: Option<OsString>,
 
     /// Says which files would be written or removed and prints what is left of them, and changes nothing
     #[arg(long)]
@@ -24,7 +24,7 @@ pub(in crate::gpuctl) struct Revert {
 
 impl Revert {
     pub(super) fn run(&self) -> anyhow::Result<()> {
-        let target = self.node.target(self.drop_in_config.clone())?;
+        let target = self.node.target(self.drop_in_config.as_ref())?;
         let lock = lock(&target, self.dry_run)?;
         let Some(plan) = target.revert()? else {
             let main = target.here(&target.main);

@@ -114,6 +114,21 @@ fn a_distributions_drop_in_is_where_and_what_its_containerd_reads() {
 }
 
 #[test]
+fn a_drop_in_of_no_name_is_the_usual_one() {
+    for (runtime, written) in [
+        ("docker", "etc/docker/daemon.json"),
+        ("crio", "etc/crio/crio.conf.d/99-nvidia.toml"),
+    ] {
+        let host = tempfile::tempdir().unwrap();
+        let runtime = format!("--runtime={runtime}");
+        run(host.path(), &["configure", &runtime, "--drop-in-config="]).unwrap();
+        assert!(host.path().join(written).exists(), "{written}");
+        run(host.path(), &["revert", &runtime, "--drop-in-config="]).unwrap();
+        assert!(!host.path().join(written).exists(), "{written}");
+    }
+}
+
+#[test]
 fn a_hosts_root_that_is_no_folder_is_refused() {
     let host = tempfile::tempdir().unwrap();
     let typo = host.path().join("typo");
