@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use gpu_core::{Inventory, nvml::Library};
-use gpu_sharing::mig::parted::{Configs, Selection};
+use gpu_sharing::mig::parted::{Configs, Form, Selection};
 
 use super::input;
 use crate::{hardware::Hardware, program::remark, vendor};
@@ -148,10 +148,10 @@ enum Format {
 }
 
 impl Format {
-    fn write(self, configs: &Configs) -> String {
+    fn write(self, configs: &Configs, form: Form) -> String {
         match self {
-            Self::Yaml => configs.to_yaml(),
-            Self::Json => configs.to_json(),
+            Self::Yaml => configs.to_yaml(form),
+            Self::Json => configs.to_json(form),
         }
     }
 }

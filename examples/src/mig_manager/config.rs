@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use anyhow::{Context as _, bail};
 use gpu_core::Inventory;
-use gpu_sharing::mig::parted::{Configs, NoProfiles, generate};
+use gpu_sharing::mig::parted::{Configs, Form, NoProfiles, generate};
 
 use super::MigManager;
 
@@ -38,7 +38,7 @@ pub(super) fn made(manager: &MigManager, inventory: &Inventory) -> anyhow::Resul
     match generate(inventory) {
         Ok(configs) => Ok(Source {
             name: "the configurations made from this node's GPUs".to_owned(),
-            text: configs.to_yaml(),
+            text: configs.to_yaml(Form::Generated),
             generated: true,
         }),
         Err(error @ NoProfiles::Unknown { .. }) => match &manager.default_config_file {

@@ -90,7 +90,10 @@ fn kinds_of_gpu_that_differ_are_told_apart_by_filters() {
     succeeds(&generated);
     let file = bench.file("generated.yaml", stdout(&generated));
     let file = file.to_str().expect("text");
-    assert!(stdout(&generated).contains("device-filter: "), "{}", stdout(&generated));
+    let balanced = "  all-balanced:\n  - device-filter: [\"0x20B510DE\"]\n    devices: all\n    mig-enabled: true\n    mig-devices:\n      \
+                    1g.10gb: 2\n      2g.20gb: 1\n      3g.40gb: 1\n  - device-filter: [\"0x20B710DE\"]\n    devices: all\n    mig-enabled: \
+                    true\n    mig-devices:\n      1g.6gb: 2\n      2g.12gb: 1\n";
+    assert!(stdout(&generated).contains(balanced), "{}", stdout(&generated));
     succeeds(&bench.mig(&["apply", "-f", file, "-c", "all-balanced"]));
     succeeds(&bench.mig(&["assert", "-f", file, "-c", "all-balanced"]));
     let exported = bench.file("exported.yaml", stdout(&bench.mig(&["export"])));

@@ -1,12 +1,12 @@
 #![no_main]
 
 use gpu_core::Inventory;
-use gpu_sharing::mig::parted::{Checkpoint, Configs, Hooks};
+use gpu_sharing::mig::parted::{Checkpoint, Configs, Hooks, OneFilter};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let node = Inventory::default();
     if let Ok(configs) = Configs::parse(text) {
-        for written in [configs.to_yaml(), configs.to_json()] {
+        for written in [configs.to_yaml(OneFilter::List), configs.to_json(OneFilter::Text)] {
             assert_eq!(Configs::parse(&written).as_ref(), Ok(&configs), "{written}");
         }
         for name in configs.configs.keys() {

@@ -51,4 +51,5 @@ pub use self::{
     note::Note,
     parse::Error,
     select::{Difference, SelectError, Selection},
+    write::Form,
 };

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use gpu_sharing::mig::parted::{export, generate};
+use gpu_sharing::mig::parted::{Form, export, generate};
 
 use super::{Format, inventory, open, write};
 use crate::{
@@ -55,14 +55,17 @@ impl Export {
                 ));
             }
         }
-        print(self.output_format.write(&export(&inventory, &self.config_label)))
+        print(
+            self.output_format
+                .write(&export(&inventory, &self.config_label), Form::Exported),
+        )
     }
 }
 
 impl GenerateConfig {
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let inventory = inventory(&open(&self.hardware)?, &self.hardware)?;
-        let text = self.output_format.write(&generate(&inventory)?);
+        let text = self.output_format.write(&generate(&inventory)?, Form::Generated);
         match &self.output_file {
             Some(path) => write(path, &text),
             None => print(text),

@@ -43,7 +43,10 @@ pub fn generate(inventory: &Inventory) -> Result<Configs, NoProfiles> {
     if boards.is_empty() {
         return Err(NoProfiles::NoMig);
     }
+    let several = boards.len() > 1;
+    let only = |filter| if several { vec![filter] } else { Vec::new() };
     let mut counts: BTreeMap<String, BTreeMap<DeviceFilter, BTreeMap<Profile, u32>>> = BTreeMap::new();
+    let mut mixes = Vec::new();
     for (&filter, board) in &boards {
         for spec in board.profiles() {
             let name = format!("all-{}", spec.profile.label());
@@ -51,17 +54,17 @@ pub fn generate(inventory: &Inventory) -> Result<Configs, NoProfiles> {
             counts.insert(filter, BTreeMap::from([(spec.profile.clone(), spec.max_instances)]));
         }
         if let Some(balanced) = balanced(board) {
-            counts
-                .entry("all-balanced".to_owned())
-                .or_default()
-                .insert(filter, balanced);
+            // As the vendor has it, each kind has an entry of its own here.
+            mixes.push(spec(only(filter), true, balanced));
         }
     }
-    let several = boards.len() > 1;
     let mut configs: BTreeMap<_, _> = counts
         .into_iter()
         .map(|(name, counts)| (name, specs(&counts, several)))
         .collect();
+    if !mixes.is_empty() {
+        configs.insert("all-balanced".to_owned(), mixes);
+    }
     for (name, mig_enabled) in [("all-disabled", false), ("all-enabled", true)] {
         configs.insert(name.to_owned(), vec![spec(Vec::new(), mig_enabled, BTreeMap::new())]);
     }

@@ -4,29 +4,37 @@ use super::{Configs, Devices, Spec};
 use crate::mig::Profile;
 
 impl Configs {
-    /// The file as the vendor's programs write it, byte for byte; but one device filter is always a text, as in their `export`,
-    /// where their `generate-config` has a list of one. Both are read alike.
-    pub fn to_yaml(&self) -> String {
+    /// The file as the vendor's programs write it, byte for byte.
+    pub fn to_yaml(&self, form: Form) -> String {
         let mut text = "version: v1\nmig-configs:\n".to_owned();
         for name in natural(self.configs.keys().map(String::as_str)) {
             let _ = writeln!(text, "  {}:", plain(name));
             for spec in &self.configs[name] {
-                spec.write(&mut text);
+                spec.write(&mut text, form);
             }
         }
         text
     }
 
     /// The same as JSON, indented by two.
-    pub fn to_json(&self) -> String {
+    pub fn to_json(&self, form: Form) -> String {
         let configs = self.configs.iter();
         let configs: BTreeMap<_, Vec<_>> = configs
-            .map(|(name, specs)| (name, specs.iter().map(Spec::json).collect()))
+            .map(|(name, specs)| (name, specs.iter().map(|spec| spec.json(form)).collect()))
             .collect();
         let version = "{\n  \"version\": \"v1\",\n  \"mig-configs\": ";
         let body = serde_json::to_string_pretty(&configs).unwrap_or_default();
         format!("{version}{}\n}}", body.replace('\n', "\n  "))
     }
+}
+
+/// Whose writing a file has; they are read alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The one of `export`: one device filter is a text.
+    Exported,
+    /// The one of `generate-config`: one device filter is a list, and JSON has no instances as `null` without MIG mode.
+    Generated,
 }
 
 /// In the order in which the vendor writes the keys of JSON.
@@ -37,7 +45,7 @@ struct Json<'a> {
     device_filter: Option<OneOrMore<String>>,
     devices: OneOrMore<DeviceJson<'a>>,
     mig_enabled: bool,
-    mig_devices: BTreeMap<&'a str, u32>,
+    mig_devices: Option<BTreeMap<&'a str, u32>>,
 }
 
 #[derive(serde::Serialize)]
@@ -55,17 +63,17 @@ enum DeviceJson<'a> {
 }
 
 impl Spec {
-    fn filters(&self) -> Option<OneOrMore<String>> {
+    fn filters(&self, form: Form) -> Option<OneOrMore<String>> {
         match self.device_filter.as_slice() {
             [] => None,
-            [one] => Some(OneOrMore::One(one.to_string())),
+            [filter] if form == Form::Exported => Some(OneOrMore::One(filter.to_string())),
             more => Some(OneOrMore::More(more.iter().map(ToString::to_string).collect())),
         }
     }
 
-    fn json(&self) -> Json<'_> {
+    fn json(&self, form: Form) -> Json<'_> {
         Json {
-            device_filter: self.filters(),
+            device_filter: self.filters(form),
             devices: match &self.devices {
                 Devices::All => OneOrMore::One(DeviceJson::All("all")),
                 Devices::Indices(indices) => {
@@ -73,15 +81,14 @@ impl Spec {
                 }
             },
             mig_enabled: self.mig_enabled,
-            mig_devices: self
-                .mig_devices
-                .iter()
-                .map(|(profile, &n)| (profile.as_str(), n))
-                .collect(),
+            mig_devices: (self.mig_enabled || form == Form::Exported).then(|| {
+                let devices = self.mig_devices.iter();
+                devices.map(|(profile, &n)| (profile.as_str(), n)).collect()
+            }),
         }
     }
 
-    fn write(&self, text: &mut String) {
+    fn write(&self, text: &mut String, form: Form) {
         let devices = match &self.devices {
             Devices::All => "all".to_owned(),
             Devices::Indices(indices) => {
@@ -89,7 +96,7 @@ impl Spec {
                 format!("[{}]", indices.join(", "))
             }
         };
-        let start = match self.filters() {
+        let start = match self.filters(form) {
             None => "  - ",
             Some(filters) => {
                 let filters = match filters {
@@ -194,7 +201,14 @@ mod tests {
                     [\"0x20B010DE\", \"0x233010DE\"]\n    devices: all\n    mig-enabled: false\n    mig-devices: {}\n";
         let text = text.replace("  off:", "  \"off\":");
         let configs = Configs::parse(&text).unwrap();
-        assert_eq!(configs.to_yaml(), text);
-        assert_eq!(Configs::parse(&configs.to_json()).unwrap(), configs);
+        assert_eq!(configs.to_yaml(Form::Exported), text);
+        let list = text.replace("\"0x20B010DE:0x134710DE\"", "[\"0x20B010DE:0x134710DE\"]");
+        assert_eq!(configs.to_yaml(Form::Generated), list);
+        for form in [Form::Exported, Form::Generated] {
+            assert_eq!(Configs::parse(&configs.to_yaml(form)).unwrap(), configs);
+            assert_eq!(Configs::parse(&configs.to_json(form)).unwrap(), configs);
+        }
+        assert!(configs.to_json(Form::Exported).contains("\"mig-devices\": {}"));
+        assert!(configs.to_json(Form::Generated).contains("\"mig-devices\": null"));
     }
 }
