@@ -1,12 +1,12 @@
 #![no_main]
 
 use gpu_core::Inventory;
-use gpu_sharing::mig::parted::{Checkpoint, Configs, Hooks, OneFilter};
+use gpu_sharing::mig::parted::{Checkpoint, Configs, Form, Hooks};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let node = Inventory::default();
     if let Ok(configs) = Configs::parse(text) {
-        for written in [configs.to_yaml(OneFilter::List), configs.to_json(OneFilter::Text)] {
+        for written in [configs.to_yaml(Form::Generated), configs.to_json(Form::Exported)] {
             assert_eq!(Configs::parse(&written).as_ref(), Ok(&configs), "{written}");
         }
         for name in configs.configs.keys() {
