@@ -165,8 +165,11 @@ fn filter(at: &At<'_>) -> Result<Vec<DeviceFilter>> {
         };
         text.parse().map_err(|error| at.refuse(format!("{error}")))
     };
-    match at.node.value {
+    match &at.node.value {
         Value::List(_) => at.list("")?.iter().map(one).collect(),
+        // As a template leaves it that has none to give; the vendor's program takes it so.
+        Value::Null => Ok(Vec::new()),
+        Value::Text(text) if text.is_empty() => Ok(Vec::new()),
         _ => Ok(vec![one(at)?]),
     }
 }
@@ -337,6 +340,10 @@ mod tests {
             "device-filter: [0x20B010DE, '0x20B010DE:0x134710DE'], devices: all, mig-enabled: false",
             "accepted",
         );
+        for none in ["", "''", "[]"] {
+            let text = format!("device-filter: {none}, devices: all, mig-enabled: false");
+            entry(&text, "accepted");
+        }
         entry("mig-enabled: false", &at("devices", "missing required field"));
         entry("devices: all", &at("mig-enabled", "missing required field"));
         entry(
